@@ -79,10 +79,10 @@ bench: build
 	@dist/install-deps bench
 	$(HEDDLE) lab bench wireguard
 
-# After a change of a BPF program: needs clang and llvm-strip, of the version that split/kernel/object_test.go names.
+# After a change of a BPF program: needs clang and llvm-strip, of the version that internal/bpf/bpftest names.
 .PHONY: bpf
 bpf:
-	$(GO) generate ./split/kernel
+	$(GO) generate ./split/kernel ./pseudonym/gateway/v6switch
 
 # The man pages, and docs/reference.md, from the commands themselves.
 man: build

@@ -2,18 +2,22 @@ package config
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"net/url"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"heddle/internal/netutil"
 	"heddle/path"
 	"heddle/pseudonym"
+	"heddle/pseudonym/address"
 	"heddle/pseudonym/cloud"
 	"heddle/pseudonym/gateway"
+	"heddle/pseudonym/gateway/v6switch"
 	"heddle/pseudonym/mutual"
 	"heddle/pseudonym/store"
 	"heddle/pseudonym/tenant"
@@ -34,6 +38,8 @@ type PseudonymCloud struct {
 	Linker      string        `toml:"linker"`       // where the linker listens, and gateways find it
 	Linkers     []string      `toml:"linkers"`      // where gateways find all linkers, if there are several
 	GatewayMode string        `toml:"gateway-mode"` // how the gateway leads connections to tenants
+	V6Prefix    string        `toml:"v6-prefix"`    // of pseudo-addresses, a /64 that is routed to the switch; none if empty
+	V6Device    string        `toml:"v6-device"`    // where clients' packets arrive at the switch
 	GatewayFrom []string      `toml:"gateway-from"` // networks that gateways come from to the store and the linker, CIDR
 	Tenants     string        `toml:"tenants"`      // where sidecars ask the store
 	Life        time.Duration `toml:"life"`         // of a pseudonym, until it is renewed
@@ -87,6 +93,7 @@ func (c PseudonymCloud) problems() problems {
 	if !slices.Contains(gateway.Modes(), c.GatewayMode) {
 		wrong.say("gateway-mode", c.GatewayMode+" is not known", "one of "+strings.Join(gateway.Modes(), ", "))
 	}
+	c.addressProblems(wrong)
 	checkEach(wrong, "gateway-from", c.GatewayFrom, checkNetwork)
 	wrong.add("store", checkStore(c.Store))
 	wrong.add("linker", checkHostPort(c.Linker, "such as 127.0.0.1:4482"))
@@ -108,6 +115,37 @@ func (c PseudonymCloud) problems() problems {
 	}
 	c.loginProblems(wrong)
 	return wrong
+}
+
+func (c PseudonymCloud) addressProblems(wrong problems) {
+	mode := gateway.Mode(c.GatewayMode)
+	if c.V6Prefix == "" {
+		if mode == gateway.V6 {
+			wrong.say("v6-prefix", "it is missing, and gateway-mode v6 needs it", "an IPv6 prefix of /64 that is routed to the switch, such as 2001:db8:77:1::/64")
+		}
+		return
+	}
+	if p, err := netip.ParsePrefix(c.V6Prefix); err != nil || !address.ValidPrefix(p) {
+		wrong.say("v6-prefix", c.V6Prefix+" is not an IPv6 prefix of /64", "such as 2001:db8:77:1::/64")
+	}
+	if mode != gateway.V6 && mode != gateway.Auto {
+		wrong.say("v6-prefix", "gateway-mode "+c.GatewayMode+" does not use it", "gateway-mode = \"auto\" or \"v6\"")
+	}
+	if len(c.Listen) > v6switch.MostPorts {
+		wrong.say("listen", fmt.Sprintf("a switch leads %d ports at most", v6switch.MostPorts), "list fewer")
+	}
+}
+
+// ports returns the ports that the gateway listens on.
+func (c PseudonymCloud) ports() (all []uint16) {
+	for _, text := range c.Listen {
+		if _, port, err := net.SplitHostPort(text); err == nil {
+			if n, err := strconv.ParseUint(port, 10, 16); err == nil && !slices.Contains(all, uint16(n)) {
+				all = append(all, uint16(n))
+			}
+		}
+	}
+	return all
 }
 
 func (c PseudonymCloud) loginProblems(wrong problems) {
@@ -162,7 +200,10 @@ func networks(all []string) (parsed []netip.Prefix) {
 func (c PseudonymCloud) Options() (cloud.Options, error) {
 	zone, err := pseudonym.ParseZone(c.Zone)
 	o := cloud.Options{Zone: zone, Dir: c.Keys, Database: c.Database, Stores: orOne(c.Stores, c.Store), Linkers: orOne(c.Linkers, c.Linker), From: networks(c.GatewayFrom), Life: c.Life, Most: c.Most,
-		Work: c.Work, Login: c.Login, Client: c.LoginClient, Secret: c.LoginSecret, Audit: c.Audit, Mode: gateway.Mode(c.GatewayMode), Certificate: c.Certificate, Key: c.Key}
+		Work: c.Work, Login: c.Login, Client: c.LoginClient, Secret: c.LoginSecret, Audit: c.Audit, Mode: gateway.Mode(c.GatewayMode), Device: c.V6Device, Ports: c.ports(), Certificate: c.Certificate, Key: c.Key}
+	if p, err := netip.ParsePrefix(c.V6Prefix); err == nil {
+		o.Prefix = p
+	}
 	for _, text := range c.Gateways {
 		if a, err := netip.ParseAddr(text); err == nil {
 			o.Gateways = append(o.Gateways, a)
@@ -265,10 +306,17 @@ func checkSidecarListen(text string) error {
 	return checkListen(text)
 }
 
-// CheckSidecar checks where gateways find a sidecar, HOST:PORT or unix:FILE, or its agent, handoff:HOST:PORT.
+// CheckSidecar checks where gateways find a sidecar, HOST:PORT or unix:FILE, or its agent, handoff:HOST:PORT; or
+// what a switch leads to, v6:ADDRESS.
 func CheckSidecar(what, text string) error {
 	if agent, ok := strings.CutPrefix(text, gateway.AgentPrefix); ok {
 		return CheckHostPort(what, agent, "such as handoff:192.0.2.7:4444")
+	}
+	if strings.HasPrefix(text, gateway.V6Prefix) {
+		if _, ok := gateway.V6Address([]string{text}); !ok {
+			return &path.Error{What: what, Why: text + " has no address of IPv6", Hint: "such as v6:2001:db8:1::7"}
+		}
+		return nil
 	}
 	if file, ok := netutil.UnixFile(text); ok {
 		return checkUnixFile(what, file)

@@ -47,7 +47,7 @@ func TestPseudonymCloud(t *testing.T) {
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nstores = [\"x\"]", "not HOST:PORT"},
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nlinkers = [\"x\"]", "not HOST:PORT"},
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\ngateway-from = [\"x\"]", "no '/'"},
-		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\ngateway-mode = \"x\"", "one of auto, handoff, fdpass, proxy"},
+		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\ngateway-mode = \"x\"", "one of auto, v6, handoff, fdpass, proxy"},
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\ncolour = 1", "colour"},
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nmetrics = \"x\"", "not HOST:PORT"},
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\ncertificate = \"x\"", "it needs key"},

@@ -45,6 +45,9 @@ const Sites Label = "*"
 // Hellos is no label either. It says that there is a new key that opens encrypted ClientHellos.
 const Hellos Label = "**"
 
+// Addresses is no label either. It says that there is a new key of pseudo-addresses, or a new number of a tenant.
+const Addresses Label = "***"
+
 // Owner and Capability are random. Owner is the same for all pseudonyms of one person. A capability is in each URL by which a
 // browser comes to a pseudonym from elsewhere, since other sites cannot know it (section 4.3 of the paper).
 type (

@@ -69,6 +69,19 @@ func (f *Filter) Apply() error {
 	})
 }
 
+// Replace puts the program in the place of that of the filter with the name, so that no packet passes between the two. Without such a
+// filter it is Apply.
+func (f *Filter) Replace() error {
+	n, err := f.each(func(before netlink.Filter) error {
+		at := *before.Attrs()
+		return netlink.FilterReplace(&netlink.BpfFilter{FilterAttrs: at, Fd: f.Program.FD(), Name: f.Name, DirectAction: true})
+	})
+	if err != nil || n > 0 {
+		return err
+	}
+	return f.Apply()
+}
+
 // Undo removes the filters with the name from the device with the index.
 func (f *Filter) Undo() error {
 	_, err := f.each(netlink.FilterDel)

@@ -50,6 +50,9 @@ type Options struct {
 	Secret   string // file of what proves that to the provider
 	Audit    string // file of the audit log; empty for none
 	Mode     gateway.Mode
+	Prefix   netip.Prefix // of pseudo-addresses, a /64 that is routed to the switch; none if it is not valid
+	Device   string       // where clients' packets arrive at the switch
+	Ports    []uint16     // that the switch leads to tenants, those of the gateway
 	// Certificate and Key are files with a public certificate of the store's and the linker's plain names. Without them it is one of
 	// the cloud's own CA.
 	Certificate, Key string
@@ -58,25 +61,26 @@ type Options struct {
 
 // Cloud is open until [Cloud.Close].
 type Cloud struct {
-	o       Options
-	db      *database.DB
-	issuer  *ca.Issuer
-	root    *x509.Certificate
-	store   *store.Store
-	way     *gateway.Gateway
-	router  *router // nil if there is no gateway
-	hellos  *hellos
-	known   sync.Once      // that hellos are kept
-	audit   *audit.Log     // nil if there is none
-	linker  *linker.Linker // nil if it does not run
-	names   zone.Counter
-	parts   Parts
-	cleaner *cleaner // nil if the store does not run
+	o         Options
+	db        *database.DB
+	issuer    *ca.Issuer
+	root      *x509.Certificate
+	store     *store.Store
+	way       *gateway.Gateway
+	router    *router // nil if there is no gateway
+	hellos    *hellos
+	known     sync.Once      // that hellos are kept
+	audit     *audit.Log     // nil if there is none
+	linker    *linker.Linker // nil if it does not run
+	names     zone.Counter
+	addresses *addresses // nil if there are none, or no part of this process uses them
+	parts     Parts
+	cleaner   *cleaner // nil if the store does not run
 }
 
 // Parts are what a process runs of a cloud. Each part gets the keys that it needs and no others: a gateway that is
 // broken into cannot sign, and cannot read the keys of servers.
-type Parts struct{ Store, Linker, Gateway, DNS bool }
+type Parts struct{ Store, Linker, Gateway, DNS, Switch bool }
 
 // Open reads the keys and opens the database, as far as the parts need them.
 func Open(ctx context.Context, o Options, p Parts) (*Cloud, error) {
@@ -94,7 +98,7 @@ func Open(ctx context.Context, o Options, p Parts) (*Cloud, error) {
 		}
 	}
 	c.hellos = newHellos(o.Zone, seal, o.Log)
-	if p.Store || p.Linker || p.Gateway {
+	if p.Store || p.Linker || p.Gateway || p.Switch && o.addresses() {
 		if c.db, err = openDatabase(ctx, o, p.Store); err != nil {
 			return nil, err
 		}
@@ -118,6 +122,9 @@ func Open(ctx context.Context, o Options, p Parts) (*Cloud, error) {
 	c.way = gateway.New(way)
 	if p.Linker {
 		c.linker = linker.New(o.Zone, c.db, o.Log)
+	}
+	if err := c.openAddresses(ctx); err != nil {
+		return nil, errors.Join(err, c.Close())
 	}
 	if !p.Store {
 		return c, nil
@@ -151,6 +158,9 @@ func (c *Cloud) Close() error {
 	if c.audit != nil {
 		errs = append(errs, c.audit.Say(eventEnded, ""), c.audit.Close())
 	}
+	if c.Leads() {
+		errs = append(errs, c.addresses.leads.Close())
+	}
 	if c.db != nil {
 		errs = append(errs, c.db.Close())
 	}
@@ -171,20 +181,9 @@ func (c *Cloud) ServeGateway(ctx context.Context, l net.Listener) error {
 	return c.way.Serve(ctx, l)
 }
 
-// keepHellos knows the keys for encrypted hellos until ctx ends, which is that of all parts. A nameserver starts without the database,
-// and waits for it.
+// keepHellos knows the keys for encrypted hellos until ctx ends, which is that of all parts.
 func (c *Cloud) keepHellos(ctx context.Context) {
-	c.known.Do(func() {
-		go c.hellos.keep(ctx, func(ctx context.Context) (db *database.DB, done func(), err error) {
-			if c.db != nil {
-				return c.db, func() {}, nil
-			}
-			if db, err = openDatabase(ctx, c.o, false); err != nil {
-				return nil, nil, err
-			}
-			return db, func() { db.Close() }, nil
-		})
-	})
+	c.known.Do(func() { go c.hellos.keep(ctx, c.open) })
 }
 
 // named returns a certificate for one of the cloud's own names. It lives as long as the process may.

@@ -28,16 +28,19 @@ const (
 	Issuing     = "issuing.pem"
 	DatabaseKey = "database.key" // seals the keys of servers in the database
 	GatewayKey  = "gateway.key"  // seals there the keys that open encrypted ClientHellos; without it names are in clear
+	AddressKey  = "address.key"  // seals there the keys of pseudo-addresses; switches and nameservers have it
 	ZoneKey     = "zone-key.pem" // signs the zone; without it the zone is not signed
 )
 
 // Files returns the names of all files of a cloud's directory, but for its database.
 func Files() []string {
-	return []string{RootKey, Root, IssuingKey, Issuing, DatabaseKey, GatewayKey, ZoneKey}
+	return []string{RootKey, Root, IssuingKey, Issuing, DatabaseKey, GatewayKey, AddressKey, ZoneKey}
 }
 
 // Optional reports whether a cloud works without a file.
-func Optional(name string) bool { return name == RootKey || name == ZoneKey || name == GatewayKey }
+func Optional(name string) bool {
+	return name == RootKey || name == ZoneKey || name == GatewayKey || name == AddressKey
+}
 
 // Create makes the keys and certificates of a zone in a directory, and replaces none.
 func Create(dir string, zone pseudonym.Zone, now time.Time) error {
@@ -144,11 +147,11 @@ func createKeys(dir string, issuing *ecdsa.PrivateKey) error {
 		return err
 	}
 	return errors.Join(keyfile.Create(filepath.Join(dir, IssuingKey), issuing), keyfile.Create(filepath.Join(dir, ZoneKey), signing),
-		createSeal(dir, DatabaseKey), createSeal(dir, GatewayKey))
+		createSeal(dir, DatabaseKey), createSeal(dir, GatewayKey), createSeal(dir, AddressKey))
 }
 
 // Renew makes a new issuing certificate for the issuing key, so that the certificates that it signed stay good. It needs the root's
-// key. It returns when the certificate ends. It also makes the key of gateways for a cloud of before there was one.
+// key. It returns when the certificate ends. It also makes the keys of gateways and of addresses for a cloud of before there were any.
 func Renew(dir string, zone pseudonym.Zone, now time.Time) (until time.Time, err error) {
 	rootKey, err := readKey(dir, RootKey, "bring it back from where it is kept; or renew an imported intermediate with --import")
 	if err != nil {
@@ -166,8 +169,10 @@ func Renew(dir string, zone pseudonym.Zone, now time.Time) (until time.Time, err
 	if err != nil {
 		return until, err
 	}
-	if err := createSeal(dir, GatewayKey); err != nil && !errors.Is(err, fs.ErrExist) {
-		return until, err
+	for _, name := range []string{GatewayKey, AddressKey} {
+		if err := createSeal(dir, name); err != nil && !errors.Is(err, fs.ErrExist) {
+			return until, err
+		}
 	}
 	return c.NotAfter, nil
 }

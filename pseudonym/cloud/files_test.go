@@ -142,7 +142,7 @@ func TestZoneKey(t *testing.T) {
 	}
 	o := Options{Zone: testZone, Dir: dir, Gateways: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, Log: slog.New(slog.DiscardHandler)}
 	for _, signed := range []bool{true, false} {
-		z, err := newZone(o, nil)
+		z, err := newZone(o, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -156,7 +156,7 @@ func TestZoneKey(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, ZoneKey), []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := newZone(o, nil); err == nil {
+	if _, err := newZone(o, nil, nil); err == nil {
 		t.Error("a damaged key is as none")
 	}
 }

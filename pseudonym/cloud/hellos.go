@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"heddle/internal/errhint"
-	"heddle/internal/netutil"
 	"heddle/pseudonym"
 	"heddle/pseudonym/database"
 	"heddle/pseudonym/ech"
@@ -147,44 +146,9 @@ func (h *hellos) retry(*tls.ClientHelloInfo) ([]tls.EncryptedClientHelloKey, err
 	return []tls.EncryptedClientHelloKey{{Config: list[2:], SendAsRetry: true}}, nil
 }
 
-// opener opens a database. done closes it, unless others use it too.
-type opener func(context.Context) (db *database.DB, done func(), err error)
-
 // keep knows the keys until ctx ends.
 func (h *hellos) keep(ctx context.Context, open opener) {
-	for ctx.Err() == nil {
-		if err := h.follow(ctx, open); ctx.Err() == nil {
-			h.log.Warn("keys for encrypted hellos stay as they are", "error", err)
-			_ = netutil.Sleep(ctx, helloFor)
-		}
-	}
-}
-
-func (h *hellos) follow(ctx context.Context, open opener) error {
-	db, done, err := open(ctx)
-	if err != nil {
-		return err
-	}
-	defer done()
-	changes, cancel := db.Watch()
-	defer cancel()
-	for {
-		if err := h.look(ctx, db, time.Now()); err != nil {
-			return err
-		}
-		again := time.After(helloRead)
-		for waits := true; waits; {
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-again:
-				waits = false
-			case c, ok := <-changes:
-				if !ok {
-					return errors.New("the database is closed")
-				}
-				waits = c.Label != "" && c.Label != pseudonym.Hellos
-			}
-		}
-	}
+	kept{"keys for encrypted hellos", h.look, func(_ context.Context, _ *database.DB, c database.Change) bool {
+		return c.Label == "" || c.Label == pseudonym.Hellos
+	}, h.log}.keep(ctx, open)
 }

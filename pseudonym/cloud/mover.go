@@ -53,7 +53,7 @@ func errNoGatewayKey() error {
 // at the first tenant that could take one.
 func newMover(o Options, seal *database.Seal) (*gateway.Mover, error) {
 	switch {
-	case o.Mode == gateway.Pass || o.Mode == gateway.Relay:
+	case o.Mode == gateway.Pass || o.Mode == gateway.Relay || o.Mode == gateway.V6:
 		return nil, nil
 	case seal == nil && o.Mode == gateway.Handoff:
 		return nil, errNoGatewayKey()

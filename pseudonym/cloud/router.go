@@ -56,34 +56,40 @@ func newRouter(ask func(context.Context, pseudonym.Label, time.Time) (database.R
 
 // Route implements [gateway.Router].
 func (r *router) Route(ctx context.Context, l pseudonym.Label) (gateway.Place, error) {
+	found, err := r.find(ctx, l)
+	return found.to, err
+}
+
+// find returns what the database says, or said.
+func (r *router) find(ctx context.Context, l pseudonym.Label) (route, error) {
 	now := time.Now()
 	before, ok := r.known.Get(l)
 	ok = ok && !before.to.Ended(now)
 	age, since := r.state()
 	if ok && before.at.After(since) && now.Sub(before.at) < r.fresh {
-		return before.to, nil
+		return before, nil
 	}
 	if ok = ok && now.Sub(before.at) < keepRoute; ok {
 		if r.away(now) {
-			return before.to, nil
+			return before, nil
 		}
 		bounded, cancel := context.WithTimeout(ctx, askFor)
 		defer cancel()
 		ctx = bounded
 	}
 	t, err := r.ask(ctx, l, now)
-	to := placeOf(t.Tenant)
-	to.Until = t.Until
+	found := route{t.Site, placeOf(t.Tenant), now}
+	found.to.Until = t.Until
 	switch {
 	case err == nil:
-		r.learn(l, route{t.Site, to, now}, age)
+		r.learn(l, found, age)
 	case errors.Is(err, pseudonym.ErrNone):
 		r.known.Remove(l)
 	case ok && !errors.Is(err, context.Canceled):
 		r.miss(now, err)
-		return before.to, nil
+		return before, nil
 	}
-	return to, err
+	return found, err
 }
 
 func placeOf(t database.Tenant) gateway.Place {

@@ -2,6 +2,7 @@ package cloud
 
 import (
 	"heddle/pseudonym/gateway"
+	"heddle/pseudonym/gateway/v6switch"
 	"heddle/pseudonym/linker"
 	"heddle/pseudonym/store"
 	"heddle/pseudonym/zone"
@@ -13,6 +14,8 @@ type Status struct {
 	Gateway *gateway.Counts `json:"gateway,omitempty"`
 	Linker  *linker.Counts  `json:"linker,omitempty"`
 	DNS     *zone.Counts    `json:"dns,omitempty"`
+	// Switch is nil if this process leads no packets to pseudo-addresses.
+	Switch *v6switch.Counts `json:"switch,omitempty"`
 	// Store has how often each event happened.
 	Store map[store.Event]uint64 `json:"store,omitempty" label:"event"`
 	// ClockAhead is by how many seconds the store's clock is ahead of the time that stores have run, by which pseudonyms are deleted.
@@ -33,6 +36,10 @@ func (c *Cloud) Status() Status {
 	if c.parts.DNS {
 		n := c.names.Counts()
 		s.DNS = &n
+	}
+	if c.Leads() {
+		n := c.addresses.leads.Counts()
+		s.Switch = &n
 	}
 	if c.store != nil {
 		s.Store = c.store.Counts()

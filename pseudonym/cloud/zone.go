@@ -3,7 +3,9 @@ package cloud
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net"
+	"net/netip"
 	"time"
 
 	"heddle/internal/netutil"
@@ -12,17 +14,17 @@ import (
 )
 
 // newZone returns the nameserver of a cloud. It needs the zone's key alone, if there is one.
-func newZone(o Options, n *zone.Counter) (*zone.Server, error) {
+func newZone(o Options, n *zone.Counter, fresh func(string) (netip.Addr, error)) (*zone.Server, error) {
 	key, err := readZoneKey(o.Dir)
 	if err != nil {
 		return nil, err
 	}
-	return zone.New(zone.Options{Zone: o.Zone, Gateways: o.Gateways, Own: []string{StoreLabel, LinkerLabel, TenantsLabel}, Key: key, Counter: n, Log: o.Log})
+	return zone.New(zone.Options{Zone: o.Zone, Gateways: o.Gateways, Own: []string{StoreLabel, LinkerLabel, TenantsLabel}, Key: key, Fresh: fresh, Counter: n, Log: o.Log})
 }
 
 // DS returns what the parent zone has to have. It is empty for a zone that is not signed.
 func DS(o Options) (string, error) {
-	s, err := newZone(o, nil)
+	s, err := newZone(o, nil, nil)
 	if err != nil {
 		return "", err
 	}
@@ -31,7 +33,7 @@ func DS(o Options) (string, error) {
 
 // Zone returns the nameserver of a cloud with the records of now, for commands.
 func Zone(ctx context.Context, o Options) (*zone.Server, error) {
-	s, err := newZone(o, nil)
+	s, err := newZone(o, nil, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -49,13 +51,30 @@ func Zone(ctx context.Context, o Options) (*zone.Server, error) {
 
 // ServeZone answers questions about the zone until ctx ends.
 func (c *Cloud) ServeZone(ctx context.Context, packets net.PacketConn, streams net.Listener) error {
-	s, err := newZone(c.o, &c.names)
+	var fresh func(string) (netip.Addr, error)
+	if c.addresses != nil {
+		fresh = c.addresses.fresh
+	}
+	s, err := newZone(c.o, &c.names, fresh)
 	if err != nil {
 		return err
 	}
 	c.keepHellos(ctx)
+	if c.addresses != nil {
+		c.addresses.keep(ctx, c.open)
+		select { // else resolvers would keep addresses of the gateways
+		case <-c.addresses.read:
+		case <-time.After(helloFor):
+			c.o.Log.Warn("names lead to the gateways until the database answers")
+		case <-ctx.Done():
+		}
+	}
 	publish := func() {
-		if err := s.Publish(c.hellos.published(time.Now())); err != nil {
+		err := s.Publish(c.hellos.published(time.Now()))
+		if c.addresses != nil {
+			err = errors.Join(err, s.PublishFresh(c.addresses.published(time.Now())))
+		}
+		if err != nil {
 			c.o.Log.Error("the zone cannot be signed", "error", err)
 		}
 	}
@@ -83,7 +102,7 @@ const (
 // UpdateZone gives the records of a cloud to another nameserver with send: at once, when they change, and now and then, until ctx ends. It
 // fails if the first time does.
 func UpdateZone(ctx context.Context, o Options, send func(context.Context, *zone.Server) error) error {
-	s, err := newZone(o, nil)
+	s, err := newZone(o, nil, nil)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -14,16 +15,33 @@ type Mode string
 // The modes. The zero Mode is Auto.
 const (
 	Auto    Mode = "auto"    // moves a connection, passes it or relays it, the first that the tenant and this machine allow
+	V6      Mode = "v6"      // takes none of tenants: a switch leads their packets by the address
 	Handoff Mode = "handoff" // moves it to a tenant on another machine
 	Pass    Mode = "fdpass"  // passes it to a tenant on this machine
 	Relay   Mode = "proxy"   // relays all bytes
 )
 
 // Modes returns all modes.
-func Modes() []string { return []string{string(Auto), string(Handoff), string(Pass), string(Relay)} }
+func Modes() []string {
+	return []string{string(Auto), string(V6), string(Handoff), string(Pass), string(Relay)}
+}
 
 // AgentPrefix begins the address of a tenant's agent.
 const AgentPrefix = "handoff:"
+
+// V6Prefix begins the address of IPv6 that a switch leads packets to pseudo-addresses of a tenant to.
+const V6Prefix = "v6:"
+
+// V6Address returns the address of IPv6 among the addresses of a tenant, or false if there is none.
+func V6Address(addresses []string) (netip.Addr, bool) {
+	for _, text := range addresses {
+		if text, ok := strings.CutPrefix(text, V6Prefix); ok {
+			a, err := netip.ParseAddr(text)
+			return a, err == nil && a.Is6() && !a.Is4In6() && a.Zone() == "" && a.IsGlobalUnicast()
+		}
+	}
+	return netip.Addr{}, false
+}
 
 // split returns the addresses of agents, HOST:PORT, and those of sidecars, as far as a mode takes them.
 func (p Place) split(m Mode) (agents, sidecars []string) {
@@ -33,6 +51,9 @@ func (p Place) split(m Mode) (agents, sidecars []string) {
 	for _, a := range p.Addresses {
 		agent, moves := strings.CutPrefix(a, AgentPrefix)
 		_, passes := netutil.UnixFile(a)
+		if strings.HasPrefix(a, V6Prefix) {
+			continue
+		}
 		kind := Relay
 		switch {
 		case moves:

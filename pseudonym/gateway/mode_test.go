@@ -8,10 +8,11 @@ import (
 )
 
 func TestModes(t *testing.T) {
-	p := Place{Key: ca.KeyID{1}, Addresses: []string{"192.0.2.1:1", "unix:/run/x", "handoff:192.0.2.1:2", "192.0.2.2:1"}}
+	p := Place{Key: ca.KeyID{1}, Addresses: []string{"192.0.2.1:1", "unix:/run/x", "v6:2001:db8::7", "handoff:192.0.2.1:2", "192.0.2.2:1"}}
 	for mode, want := range map[Mode][2]string{
 		"":      {"192.0.2.1:2", "192.0.2.1:1 unix:/run/x 192.0.2.2:1"},
 		Auto:    {"192.0.2.1:2", "192.0.2.1:1 unix:/run/x 192.0.2.2:1"},
+		V6:      {"", ""},
 		Handoff: {"192.0.2.1:2", ""},
 		Pass:    {"", "unix:/run/x"},
 		Relay:   {"", "192.0.2.1:1 192.0.2.2:1"},

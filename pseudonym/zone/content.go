@@ -27,12 +27,12 @@ type content struct {
 	apex  string
 	sets  map[string]map[uint16][]dns.RR // by name, in lower case, and type
 	names []string                       // in canonical order (RFC 4034, section 6.1), the apex first
-	hello []byte                         // the ECHConfigList of HTTPS records, or none
 	made  time.Time                      // by the wall clock
+	published
 }
 
-func newContent(o Options, apex string, hello []byte, now time.Time) *content {
-	c := &content{apex: apex, hello: hello, sets: map[string]map[uint16][]dns.RR{}}
+func newContent(o Options, apex string, p published, now time.Time) *content {
+	c := &content{apex: apex, published: p, sets: map[string]map[uint16][]dns.RR{}}
 	servers, own := o.Servers, slices.Clone(o.Own)
 	if len(servers) == 0 {
 		servers, own = []string{"ns." + apex}, append(own, "ns")
@@ -53,8 +53,8 @@ func newContent(o Options, apex string, hello []byte, now time.Time) *content {
 		}
 		// A browser that reads it comes by TLS at once (RFC 9460, section 9.5), and hides the name (RFC 9848).
 		values := []dns.SVCBKeyValue{&dns.SVCBAlpn{Alpn: []string{"h2", "http/1.1"}}}
-		if len(hello) > 0 {
-			values = append(values, &dns.SVCBECHConfig{ECH: hello})
+		if len(p.hello) > 0 {
+			values = append(values, &dns.SVCBECHConfig{ECH: p.hello})
 		}
 		c.add(&dns.HTTPS{SVCB: dns.SVCB{Hdr: header(name, dns.TypeHTTPS, addressTTL), Priority: 1, Target: ".", Value: values}})
 	}
@@ -74,12 +74,13 @@ func (c *content) add(rr dns.RR) {
 	c.sets[h.Name][h.Rrtype] = append(c.sets[h.Name][h.Rrtype], rr)
 }
 
-// least returns the lowest type that a name has.
+// least returns the lowest type that a name has, but for one that changes with each answer.
 func (c *content) least(owner string) uint16 {
-	if len(c.sets[owner]) == 0 {
+	kinds := slices.DeleteFunc(slices.Sorted(maps.Keys(c.sets[owner])), func(kind uint16) bool { return c.changes(owner, kind) })
+	if len(kinds) == 0 {
 		return dns.TypeANY
 	}
-	return slices.Min(slices.Collect(maps.Keys(c.sets[owner])))
+	return kinds[0]
 }
 
 // canonical compares names: label by label from the right (RFC 4034, section 6.1). They are in lower case.

@@ -10,8 +10,8 @@ import (
 	"github.com/miekg/dns"
 )
 
-// Signatures are made when the server starts and once a day: all names of people are one wildcard, so the zone has few records. A
-// question never needs the key.
+// Signatures are made when the server starts and once a day: all names of people are one wildcard, so the zone has few records. Only fresh
+// addresses are signed for each answer.
 const (
 	signEvery = 24 * time.Hour
 	signLook  = time.Minute // from one look at the clock to the next
@@ -34,40 +34,41 @@ func dnskey(apex string, key *ecdsa.PrivateKey) (*dns.DNSKEY, error) {
 
 // DS returns what the parent zone has to have, so that resolvers know the key. It is empty for a zone that is not signed.
 func (s *Server) DS() (string, error) {
-	if s.o.Key == nil {
+	if s.public == nil {
 		return "", nil
 	}
-	key, err := dnskey(s.apex, s.o.Key)
-	if err != nil {
-		return "", err
-	}
-	return key.ToDS(dns.SHA256).String(), nil
+	return s.public.ToDS(dns.SHA256).String(), nil
 }
 
 // sign adds the key, the chain of names (NSEC, RFC 4034, section 4) and the signatures.
-func (c *content) sign(apex string, key *ecdsa.PrivateKey, now time.Time) error {
-	public, err := dnskey(apex, key)
-	if err != nil {
-		return err
-	}
+func (c *content) sign(public *dns.DNSKEY, key *ecdsa.PrivateKey, now time.Time) error {
 	c.add(public)
 	for i, name := range c.names {
 		kinds := append(slices.Collect(maps.Keys(c.sets[name])), dns.TypeNSEC, dns.TypeRRSIG)
+		if c.changes(name, dns.TypeAAAA) { // else a resolver would conclude that names of the wildcard have none (RFC 8198)
+			kinds = append(kinds, dns.TypeAAAA)
+		}
 		slices.Sort(kinds)
+		kinds = slices.Compact(kinds)
 		c.add(&dns.NSEC{Hdr: header(name, dns.TypeNSEC, negativeTTL), NextDomain: c.names[(i+1)%len(c.names)], TypeBitMap: kinds})
 	}
 	for _, name := range c.names {
 		for _, kind := range slices.Sorted(maps.Keys(c.sets[name])) {
-			set := c.sets[name][kind]
-			sig := &dns.RRSIG{Hdr: header(name, dns.TypeRRSIG, set[0].Header().Ttl), Algorithm: public.Algorithm, KeyTag: public.KeyTag(), SignerName: apex,
-				Inception: uint32(now.Add(-signSkew).Unix()), Expiration: uint32(now.Add(signFor).Unix())}
-			if err := sig.Sign(key, set); err != nil {
+			sig, err := signature(c.apex, public, key, c.sets[name][kind], now)
+			if err != nil {
 				return err
 			}
 			c.add(sig)
 		}
 	}
 	return nil
+}
+
+// signature signs a set.
+func signature(apex string, public *dns.DNSKEY, key *ecdsa.PrivateKey, set []dns.RR, now time.Time) (*dns.RRSIG, error) {
+	sig := &dns.RRSIG{Hdr: header(set[0].Header().Name, dns.TypeRRSIG, set[0].Header().Ttl), Algorithm: public.Algorithm, KeyTag: public.KeyTag(), SignerName: apex,
+		Inception: uint32(now.Add(-signSkew).Unix()), Expiration: uint32(now.Add(signFor).Unix())}
+	return sig, sig.Sign(key, set)
 }
 
 // signature returns that of a set, or none in a zone that is not signed.

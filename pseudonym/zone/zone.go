@@ -1,5 +1,6 @@
 // Package zone is the authoritative nameserver of a cloud's zone. All pseudonyms are one wildcard with the gateways' addresses, so
-// answers tell nothing about a name, and need no database (requirement R2 of the paper).
+// answers tell nothing about a name, and need no database (requirement R2 of the paper). Or each answer has a pseudo-address of its own, which
+// looks random whether the name is anybody's or not.
 package zone
 
 import (
@@ -31,14 +32,18 @@ type Options struct {
 	Own      []string          // the cloud's own labels at the gateways, such as store
 	Servers  []string          // names of nameservers; ns.ZONE if empty, which is at the gateways
 	Key      *ecdsa.PrivateKey // signs the zone (DNSSEC); may be nil
-	Counter  *Counter          // of answers; may be nil
-	Log      *slog.Logger
+	// Fresh returns an address of IPv6 for one answer about a name of the wildcard, if such answers are published. It is asked about all
+	// names, whether anybody has them or not.
+	Fresh   func(name string) (netip.Addr, error)
+	Counter *Counter // of answers; may be nil
+	Log     *slog.Logger
 }
 
 // Server answers for one zone.
 type Server struct {
 	o       Options
-	apex    string // with a dot at the end
+	apex    string      // with a dot at the end
+	public  *dns.DNSKEY // nil if the zone is not signed
 	content atomic.Pointer[content]
 	mu      sync.Mutex // of those who replace the content
 }
@@ -49,25 +54,48 @@ func New(o Options) (*Server, error) {
 		return nil, &errhint.Error{What: "the zone " + string(o.Zone), Why: "there is no address of a gateway", Hint: "set gateways = [\"192.0.2.1\"]"}
 	}
 	s := &Server{o: o, apex: dns.Fqdn(string(o.Zone))}
-	return s, s.refresh(nil, time.Now())
+	if o.Key != nil {
+		var err error
+		if s.public, err = dnskey(s.apex, o.Key); err != nil {
+			return nil, err
+		}
+	}
+	return s, s.refresh(published{}, time.Now())
+}
+
+// published is what changes while a nameserver runs.
+type published struct {
+	hello []byte // the ECHConfigList of HTTPS records, or none
+	fresh bool   // names of the wildcard have an address of IPv6 for each answer
 }
 
 // Publish has HTTPS records tell the configuration by which clients encrypt their hellos, an ECHConfigList, or none. It is the same for
 // all names.
 func (s *Server) Publish(list []byte) error {
+	return s.publish(func(p *published) { p.hello = list })
+}
+
+// PublishFresh has each answer about a name of the wildcard tell an address of its own, or ends that.
+func (s *Server) PublishFresh(on bool) error {
+	return s.publish(func(p *published) { p.fresh = on })
+}
+
+func (s *Server) publish(change func(*published)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if bytes.Equal(s.content.Load().hello, list) {
+	before := s.content.Load().published
+	p := before
+	if change(&p); p.fresh == before.fresh && bytes.Equal(p.hello, before.hello) {
 		return nil
 	}
-	return s.refresh(list, time.Now())
+	return s.refresh(p, time.Now())
 }
 
 // again makes the records of before, with new signatures.
 func (s *Server) again(now time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.refresh(s.content.Load().hello, now)
+	return s.refresh(s.content.Load().published, now)
 }
 
 // freshen signs again if the signatures are old, or of a clock that was ahead.
@@ -79,11 +107,11 @@ func (s *Server) freshen(now time.Time) error {
 }
 
 // refresh makes the records, and signs them.
-func (s *Server) refresh(hello []byte, now time.Time) error {
-	c := newContent(s.o, s.apex, hello, now)
+func (s *Server) refresh(p published, now time.Time) error {
+	c := newContent(s.o, s.apex, p, now)
 	c.made = now.Round(0)
 	if s.o.Key != nil {
-		if err := c.sign(s.apex, s.o.Key, now); err != nil {
+		if err := c.sign(s.public, s.o.Key, now); err != nil {
 			return err
 		}
 	}
@@ -132,7 +160,12 @@ func (s *Server) Answer(q *dns.Msg) *dns.Msg {
 		return m
 	}
 	m.Authoritative = true
-	s.content.Load().answer(m, name, secure)
+	c := s.content.Load()
+	if c.changes(name, q.Question[0].Qtype) {
+		s.fresh(m, name, secure)
+		return m
+	}
+	c.answer(m, name, secure)
 	return m
 }
 

@@ -23,12 +23,13 @@ const (
 	partLinker  = "linker"
 	partDNS     = "dns"
 	partGateway = "gateway"
+	partSwitch  = "switch"
 )
 
 func newServeCommand() *cobra.Command {
 	var only []string
 	var dryRun bool
-	parts := []string{partStore, partLinker, partDNS, partGateway}
+	parts := []string{partStore, partLinker, partDNS, partGateway, partSwitch}
 	cmd := &cobra.Command{
 		Use:   "serve FILE",
 		Short: "Run a cloud's store, linker, nameserver and gateway",
@@ -38,7 +39,8 @@ who follow a link from one tenant to another to their pseudonym of it; the
 nameserver of the zone; and the gateway, which leads connections to the tenants
 by the name in their first message. The gateway relays all bytes, and can read
 none. It hands connections over to tenants that run an agent, as gateway-mode
-says, and carries none of their bytes then.
+says, and carries none of their bytes then. With v6-prefix a switch leads
+packets to tenants by their pseudo-address, and the gateway has no part in it.
 
 With --only it runs some of the parts. Parts on several machines share a
 database of PostgreSQL, and learn of changes at once. Each part reads the keys
@@ -70,7 +72,7 @@ connections that are open.`,
 			return runServe(cmd, c, o, parts)
 		},
 	}
-	cmd.Flags().StringSliceVar(&only, "only", nil, "run this `PART` only: store, linker, dns or gateway")
+	cmd.Flags().StringSliceVar(&only, "only", nil, "run this `PART` only: store, linker, dns, gateway or switch")
 	_ = cmd.RegisterFlagCompletionFunc("only", cobra.FixedCompletions(parts, cobra.ShellCompDirectiveNoFileComp))
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would run, and run nothing")
 	return cmd
@@ -79,7 +81,7 @@ connections that are open.`,
 func runServe(cmd *cobra.Command, f config.PseudonymCloud, o cloud.Options, parts []string) error {
 	stderr := cmd.ErrOrStderr()
 	has := func(part string) bool { return slices.Contains(parts, part) }
-	c, err := cloud.Open(cmd.Context(), o, cloud.Parts{Store: has(partStore), Linker: has(partLinker), Gateway: has(partGateway), DNS: has(partDNS)})
+	c, err := cloud.Open(cmd.Context(), o, cloud.Parts{Store: has(partStore), Linker: has(partLinker), Gateway: has(partGateway), DNS: has(partDNS), Switch: has(partSwitch)})
 	if err != nil {
 		return err
 	}
@@ -135,6 +137,10 @@ func begin(ctx context.Context, c *cloud.Cloud, f config.PseudonymCloud, parts [
 		for _, address := range f.Listen {
 			listen("listen", address, c.ServeGateway)
 		}
+	}
+	if c.Leads() {
+		at = append(at, "switch "+f.V6Device)
+		running = append(running, runner.Part{Name: partSwitch, Run: c.ServeSwitch})
 	}
 	if slices.Contains(parts, partDNS) {
 		for _, address := range f.DNS {

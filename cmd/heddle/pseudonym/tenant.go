@@ -121,7 +121,7 @@ Gateways use them all, and go on without one that does not answer.`,
 			})
 		},
 	}
-	cmd.Flags().StringSliceVar(&addresses, "address", nil, "where gateways find the site's sidecar, `HOST:PORT` or unix:FILE, or its agent, handoff:HOST:PORT; each of them if there are several")
+	cmd.Flags().StringSliceVar(&addresses, "address", nil, "where gateways find the site's sidecar, `HOST:PORT` or unix:FILE, or its agent, handoff:HOST:PORT; or v6:ADDRESS, where a switch leads packets to; each of them if there are several")
 	cmd.Flags().StringVar(&key, "key", "", "`KEY` of the sidecar, as tenant key prints it")
 	_ = cmd.MarkFlagRequired("address")
 	_ = cmd.MarkFlagRequired("key")

@@ -56,3 +56,18 @@ static long (*bpf_skb_load_bytes)(const struct __sk_buff *skb, __u32 offset, voi
 static __s64 (*bpf_csum_diff)(const void *from, __u32 from_size, const void *to, __u32 to_size, __u32 seed) = (void *)28;
 static long (*bpf_skb_change_head)(struct __sk_buff *skb, __u32 len, __u64 flags) = (void *)43;
 static long (*bpf_redirect_neigh)(__u32 ifindex, void *params, int plen, __u64 flags) = (void *)152;
+
+// What programs need that lead packets to other machines.
+#define BPF_MAP_TYPE_HASH 1
+#define BPF_F_NO_PREALLOC (1 << 0)
+#define BPF_F_RDONLY_PROG (1 << 7)
+
+#define AF_INET6 10
+#define IPPROTO_TCP 6
+#define IPPROTO_ICMPV6 58
+
+// What bpf_redirect_neigh takes for a next hop other than that of the packet's destination (struct bpf_redir_neigh).
+struct next_hop {
+	__u32 family;
+	__u32 address[4];
+};

@@ -1,0 +1,11 @@
+package v6switch
+
+import (
+	"testing"
+
+	"heddle/internal/bpf/bpftest"
+)
+
+func TestObjectsAreWhatTheSourceGives(t *testing.T) { bpftest.Generated(t) }
+
+func TestObjectsOfBothByteOrders(t *testing.T) { bpftest.Objects(t, "lead", leadProgHeddleV6) }
