@@ -110,6 +110,13 @@ func New(name string, o Options) (Factory, error) {
 	return k.New(o)
 }
 
+// Connections is how many connections a link by a cover has where nobody says it; 0 is the client's default.
+func Connections(name string) int {
+	kindsLock.RLock()
+	defer kindsLock.RUnlock()
+	return kinds[name].Connections
+}
+
 func names() (all []string) {
 	for _, k := range Kinds() {
 		all = append(all, k.Name)

@@ -31,6 +31,7 @@ type item struct {
 	live      bool // a script fetches it, and may do so again
 	cost      int  // bytes of one exchange on the wire, about
 	packed    func() []byte
+	sizes     func() []int // of the compressed body, inside TLS
 }
 
 // up is how many bytes the request hides at most.

@@ -9,9 +9,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	mrand "math/rand/v2"
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 
 	"heddle/disguise/block"
 	"heddle/disguise/carrier"
@@ -43,12 +45,34 @@ func (it *item) seal() {
 	if it.body < leastUnit {
 		it.body = 0
 	}
+	it.sizes = sync.OnceValue(it.sample)
 }
 
-// wire is the size of the body on the wire.
+// samples is of how many visits the sizes of a compressed body are known, which random tokens change.
+const samples = 16
+
+// sample returns sizes that visitors get of a compressed body.
+func (it *item) sample() []int {
+	if it.down == 0 || it.Fresh() == "" {
+		return []int{len(it.packed())}
+	}
+	var all []int
+	for range samples {
+		hidden := make([]byte, it.down)
+		_, _ = rand.Read(hidden) // it never fails
+		body, err := it.answer.Embed(it.Body, hidden)
+		if err != nil {
+			body = it.Body
+		}
+		all = append(all, len(pack(body)))
+	}
+	return all
+}
+
+// wire is about the size of the body on the wire.
 func (it *item) wire() int {
 	if it.compressed() {
-		return len(it.packed())
+		return it.sizes()[0]
 	}
 	return len(it.Body)
 }
@@ -169,7 +193,8 @@ func (v *visitor) carry(w http.ResponseWriter, r *http.Request, it *item) bool {
 	}
 	left := len(it.Body)
 	if v.compresses(w, r, it) {
-		left = it.wire()
+		sizes := it.sizes()
+		left = sizes[mrand.IntN(len(sizes))]
 	}
 	w.Header().Set("Content-Length", strconv.Itoa(left))
 	w.WriteHeader(it.Status)

@@ -208,21 +208,21 @@ func TestKnowsItsServer(t *testing.T) {
 	for _, c := range []struct {
 		what   string
 		to     Server
-		config tls.Config
+		config *tls.Config
 		why    string
 		http2  bool
 	}{
-		{"by authority", Server{Name: name, Roots: roots}, tls.Config{NextProtos: []string{"h2", "http/1.1"}}, "", true},
-		{"with HTTP/1.1 only", Server{Name: name, Roots: roots}, tls.Config{NextProtos: []string{"http/1.1"}}, "", false},
-		{"by pin", Server{Name: "elsewhere.example", Pin: &pin}, tls.Config{}, "", false},
-		{"another name", Server{Name: "elsewhere.example", Roots: roots}, tls.Config{}, "not elsewhere.example", false},
-		{"another authority", Server{Name: name, Roots: x509.NewCertPool()}, tls.Config{}, "unknown authority", false},
-		{"another key", Server{Name: name, Pin: &wrong, Roots: roots}, tls.Config{}, "another key", false},
-		{"TLS 1.2", Server{Name: name, Roots: roots}, tls.Config{MaxVersion: tls.VersionTLS12}, ErrOldTLS.Error(), false},
+		{"by authority", Server{Name: name, Roots: roots}, &tls.Config{NextProtos: []string{"h2", "http/1.1"}}, "", true},
+		{"with HTTP/1.1 only", Server{Name: name, Roots: roots}, &tls.Config{NextProtos: []string{"http/1.1"}}, "", false},
+		{"by pin", Server{Name: "elsewhere.example", Pin: &pin}, &tls.Config{}, "", false},
+		{"another name", Server{Name: "elsewhere.example", Roots: roots}, &tls.Config{}, "not elsewhere.example", false},
+		{"another authority", Server{Name: name, Roots: x509.NewCertPool()}, &tls.Config{}, "unknown authority", false},
+		{"another key", Server{Name: name, Pin: &wrong, Roots: roots}, &tls.Config{}, "another key", false},
+		{"TLS 1.2", Server{Name: name, Roots: roots}, &tls.Config{MaxVersion: tls.VersionTLS12}, ErrOldTLS.Error(), false},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			c.config.Certificates = []tls.Certificate{pair}
-			conn, err := net.Dial("tcp", serve(t, &c.config, http.NotFoundHandler()))
+			conn, err := net.Dial("tcp", serve(t, c.config, http.NotFoundHandler()))
 			if err != nil {
 				t.Fatal(err)
 			}
