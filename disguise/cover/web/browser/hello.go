@@ -190,3 +190,24 @@ func (p Pin) check(chain [][]byte, _ [][]*x509.Certificate) error {
 	}
 	return nil
 }
+
+// Record reads what a browser says first on a connection, and answers nothing. The result is one for [Recorded].
+func Record(c io.Reader) ([]byte, error) {
+	var said []byte
+	for b := make([]byte, 4096); ; {
+		n, err := c.Read(b)
+		said = append(said, b[:n]...)
+		switch _, wrong := clienthello.Parse(clienthello.Handshake(said)); {
+		case wrong == nil:
+			_, err := Recorded(said)
+			return said, err
+		case !errors.Is(wrong, clienthello.ErrIncomplete) || len(said) > clienthello.Limit || len(said) > 0 && said[0] != recordHandshake:
+			return nil, errors.New("it is no ClientHello")
+		case err != nil:
+			return nil, err
+		}
+	}
+}
+
+// recordHandshake is the type of a record (RFC 8446, section 5.1).
+const recordHandshake = 22

@@ -1,6 +1,7 @@
 package browser
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"heddle/internal/clienthello"
 	"heddle/lab/peer"
@@ -238,6 +240,19 @@ func TestKnowsItsServer(t *testing.T) {
 				t.Errorf("%+v, %v", client, err)
 			}
 		})
+	}
+}
+
+// What a browser says is recorded from a connection, in any parts, and nothing else is.
+func TestRecord(t *testing.T) {
+	got, err := Record(iotest.OneByteReader(bytes.NewReader(chromium)))
+	if err != nil || !bytes.Equal(got, chromium) {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	for what, said := range map[string]string{"a request": "GET / HTTP/1.1\r\n\r\n", "nothing": "", "a part": string(chromium[:700]), "too much": "\x16\x03\x01\xff\xff\x01\x00\xff\xff" + strings.Repeat("a", 1<<17)} {
+		if _, err := Record(strings.NewReader(said)); err == nil {
+			t.Errorf("%s is taken", what)
+		}
 	}
 }
 
