@@ -11,6 +11,7 @@ import (
 	"io"
 	mrand "math/rand/v2"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -98,13 +99,13 @@ func (it *item) parts() int {
 }
 
 // complete makes a page one that a client inside TLS uses, and reports whether the page carries anything. If no script fetches
-// anything, the client fetches parts of the page again.
+// what carries something, the client fetches parts of the page again.
 func (c *catalogue) complete(p *page) bool {
 	all := []int{p.document}
 	for _, l := range p.loads {
 		all = append(all, l.number)
 	}
-	room, scripts := 0, len(p.live) > 0
+	room, scripts := 0, slices.ContainsFunc(p.live, func(number int) bool { return c.items[number].parts() > 0 })
 	for _, number := range all {
 		it := c.items[number]
 		room += it.parts()

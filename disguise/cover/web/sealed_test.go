@@ -2,6 +2,7 @@ package web
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/binary"
@@ -24,6 +25,7 @@ import (
 	"heddle/disguise/cover/web/browser"
 	"heddle/disguise/cover/web/webtest"
 	"heddle/disguise/handshake"
+	"heddle/disguise/site"
 	"heddle/lab/peer"
 )
 
@@ -159,13 +161,13 @@ func TestSizesAreThoseOfStrangers(t *testing.T) {
 			v.ServeHTTP(w, r)
 			return w.Header(), w.Body.Len()
 		}
-		ours := &visitor{factory: bridge}
+		ours := &visitor{factory: bridge, fresh: make(chan struct{}, 1)}
 		ours.welcome(feed, shape.(*guest))
 		a, mine := answer(ours)
-		b, theirs := answer(&visitor{factory: bridge, stranger: true})
+		b, theirs := answer(&visitor{factory: bridge, stranger: true, fresh: make(chan struct{}, 1)})
 		least, most := theirs, theirs
 		for range 30 {
-			_, n := answer(&visitor{factory: bridge, stranger: true})
+			_, n := answer(&visitor{factory: bridge, stranger: true, fresh: make(chan struct{}, 1)})
 			least, most = min(least, n), max(most, n)
 		}
 		spread := most - least
@@ -345,6 +347,39 @@ func TestCertificatesOfABridge(t *testing.T) {
 			t.Errorf("expired: %v", err)
 		}
 	})
+}
+
+// Any page with an object of some size will do, whether scripts fetch something or not.
+func TestSitesInsideTLS(t *testing.T) {
+	only := func(objects ...site.Object) *site.Site {
+		s := &site.Site{Origin: "https://www.example:8443", Objects: objects, Pages: []site.Page{{Document: 0, Loads: []site.Load{}, Links: []int{}}}}
+		for i := range objects {
+			objects[i].Status, objects[i].Method, objects[i].Size = 200, cmp.Or(objects[i].Method, "GET"), int64(len(objects[i].Body))
+			if i > 0 {
+				s.Pages[0].Loads = append(s.Pages[0].Loads, site.Load{Object: i})
+			}
+		}
+		return s
+	}
+	large := bytes.Repeat([]byte("a"), 2000)
+	for what, c := range map[string]struct {
+		site *site.Site
+		live int
+	}{
+		"a document":                      {only(site.Object{URL: "/", Type: "text/html", Body: large}), 1},
+		"and a picture":                   {only(site.Object{URL: "/", Type: "text/html", Body: large}, site.Object{URL: "/a.png", Type: "image/png", Body: large}), 2},
+		"and scripts":                     {only(site.Object{URL: "/", Type: "text/html", Body: large}, site.Object{URL: "/a", Method: "POST", Type: "text/plain", Body: large}), 1},
+		"and scripts that get too little": {only(site.Object{URL: "/", Type: "text/html", Body: large}, site.Object{URL: "/a", Method: "POST", Type: "text/plain", Body: []byte("ok")}), 2},
+		"little, and media":               {only(site.Object{URL: "/", Type: "text/html", Body: []byte("ok")}, site.Object{URL: "/a", Type: "video/mp4", Body: large}), 0},
+		"little":                          {only(site.Object{URL: "/", Type: "text/html", Body: []byte("ok")}), 0},
+	} {
+		f, err := newFactory(c.site, cover.Options{}, NumberTLS)
+		if (err == nil) != (c.live > 0) || err != nil && !strings.Contains(err.Error(), "hides nothing") {
+			t.Errorf("%s: %v", what, err)
+		} else if err == nil && len(f.pages[0].live) != c.live {
+			t.Errorf("%s: %d objects are fetched again, want %d", what, len(f.pages[0].live), c.live)
+		}
+	}
 }
 
 func TestOrder(t *testing.T) {

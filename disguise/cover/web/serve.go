@@ -32,6 +32,8 @@ const (
 	sendPatience = time.Minute      // for an answer, and 1 s more for each sendRate bytes
 	sendRate     = 8 << 10
 	mostThink    = 300 * time.Millisecond // before an answer, if the site needed as long
+	mostStreams  = 100                    // requests at a time, over HTTP/2
+	mostFresh    = 8                      // answers of them that are held in memory
 )
 
 // quietOf draws how long an idle connection stays open. Websites differ in this.
@@ -43,6 +45,8 @@ func quietOf(seed []byte) time.Duration {
 // visitor is one connection at the bridge. Over HTTP/2 its handler runs for several requests at once.
 type visitor struct {
 	*factory
+	reading sync.Mutex // one body at a time is held in memory
+	fresh   chan struct{}
 
 	mu       sync.Mutex
 	enter    cover.Enter // nil if the hello was read
@@ -70,12 +74,13 @@ func (f *factory) Host(ctx context.Context, c net.Conn, enter cover.Enter) {
 // serve is the website for one connection.
 func (f *factory) serve(ctx context.Context, c net.Conn, v *visitor) {
 	done := make(chan struct{})
+	v.fresh = make(chan struct{}, mostFresh)
 	if f.tls != nil {
 		c = tls.Server(c, f.tls)
 	}
 	defer context.AfterFunc(ctx, func() { c.Close() })()
 	s := &http.Server{Handler: v, ReadHeaderTimeout: headPatience, IdleTimeout: f.quiet, MaxHeaderBytes: mostHeaders, ErrorLog: log.New(io.Discard, "", 0),
-		DisableGeneralOptionsHandler: true, ConnState: func(_ net.Conn, state http.ConnState) {
+		DisableGeneralOptionsHandler: true, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: mostStreams}, ConnState: func(_ net.Conn, state http.ConnState) {
 			if state == http.StateClosed || state == http.StateHijacked {
 				close(done)
 			}
@@ -109,8 +114,7 @@ func (s *single) Addr() net.Addr { return s.c.LocalAddr() }
 // ServeHTTP implements [http.Handler].
 func (v *visitor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Now().Add(bodyPatience))
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, mostBody))
+	body, err := v.body(w, r)
 	if err != nil {
 		v.mu.Lock()
 		v.leave()
@@ -118,7 +122,6 @@ func (v *visitor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, http.StatusText(http.StatusRequestEntityTooLarge), http.StatusRequestEntityTooLarge)
 		return
 	}
-	_ = control.SetReadDeadline(time.Time{})
 	target := r.RequestURI
 	if !strings.HasPrefix(target, "/") {
 		target = r.URL.RequestURI()
@@ -142,10 +145,23 @@ func (v *visitor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if it.Fresh() != "" {
-		v.fresh(w, r, it, keyOf(method, target, body), len(hidden) > 0)
+		v.differing(w, r, it, keyOf(method, target, body), len(hidden) > 0)
 		return
 	}
 	v.stable(w, r, it)
+}
+
+// body reads the body of a request.
+func (v *visitor) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	if r.ContentLength == 0 {
+		return nil, nil
+	}
+	v.reading.Lock()
+	defer v.reading.Unlock()
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Now().Add(bodyPatience))
+	defer control.SetReadDeadline(time.Time{}) //nolint:errcheck // as above
+	return io.ReadAll(http.MaxBytesReader(w, r.Body, mostBody))
 }
 
 // describe sets the recorded headers.
@@ -244,10 +260,16 @@ func withoutValidators(h http.Header) {
 	}
 }
 
-// fresh answers with an object that differs at each visit: for everybody something is hidden in it.
-func (v *visitor) fresh(w http.ResponseWriter, r *http.Request, it *item, key requestKey, tokens bool) {
+// differing answers with an object that differs at each visit: for everybody something is hidden in it.
+func (v *visitor) differing(w http.ResponseWriter, r *http.Request, it *item, key requestKey, tokens bool) {
 	withoutValidators(w.Header())
 	think(it)
+	select {
+	case v.fresh <- struct{}{}:
+		defer func() { <-v.fresh }()
+	case <-r.Context().Done():
+		return
+	}
 	body := it.Body
 	if it.down > 0 {
 		changed, err := it.answer.Embed(it.Body, v.payload(it, key, tokens))
