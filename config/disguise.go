@@ -114,6 +114,7 @@ func (d DisguiseBridge) check(wrong problems) {
 		wrong.say("cover", "the bridge has no cover", "such as "+client.DefaultCover)
 	}
 	seen := map[string]bool{}
+	var overTCP []cover.Factory
 	for i, spec := range d.Cover {
 		key := fmt.Sprintf("cover[%d]", i)
 		name, args, err := cover.ParseSpec(spec)
@@ -122,10 +123,15 @@ func (d DisguiseBridge) check(wrong problems) {
 			wrong.say(key, "the cover "+over+" is there twice", "a bridge has one set of settings for each cover")
 		}
 		if seen[over] = true; err == nil {
-			_, err = cover.New(name, cover.Options{Args: args})
+			var f cover.Factory
+			if f, err = cover.New(name, cover.Options{Args: args}); err == nil && !cover.OverUDP(args) {
+				overTCP = append(overTCP, f)
+			}
 		}
 		wrong.add(key, err)
 	}
+	_, err := cover.HostOf(overTCP...)
+	wrong.add("cover", err)
 	for i, at := range d.Address {
 		if a, err := netip.ParseAddrPort(at); err != nil || a.Port() == 0 {
 			wrong.say(fmt.Sprintf("address[%d]", i), fmt.Sprintf("%q is no address and port", at), "such as 192.0.2.9:443 or [2001:db8::9]:443; names are not possible in a bridge line")
@@ -211,7 +217,7 @@ func (s DisguiseServe) Options() (o Bridge, err error) {
 				if cover.OverUDP(args) {
 					covers = o.DatagramCovers
 				}
-				if covers[k.Number], err = cover.New(name, cover.Options{Seed: o.Key[:], Life: life, Args: args}); err != nil {
+				if covers[k.Number], err = cover.New(name, cover.Options{Seed: o.Key[:], Life: life, Bridge: true, Args: args}); err != nil {
 					return o, err
 				}
 			}
@@ -401,6 +407,9 @@ func (d DisguiseDial) Options() (client.Options, error) {
 	}
 	for _, spec := range specs[:len(d.Via)] {
 		o.Paths = append(o.Paths, client.Path{Name: spec.Name, Path: ways[spec.Name]})
+	}
+	if d.Connections == 0 {
+		o.Connections = max(o.Connections, len(o.Paths))
 	}
 	return o, nil
 }

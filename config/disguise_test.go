@@ -143,7 +143,13 @@ func TestDisguiseServe(t *testing.T) {
 		}
 		return LoadDisguiseServe(file)
 	}
+	site, err := filepath.Abs("../disguise/cover/web/testdata/site.db")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for text, want := range map[string]string{
+		"destinations = true\ncover = [\"random\", \"http:site=" + site + "\"]\n":                  "leaves no room",
+		"destinations = true\ncover = [\"http:site=" + site + "\", \"https:site=" + site + "\"]\n": "another port",
 		"":                 "leads nowhere",
 		"to = \"x\"\n":     "HOST:PORT",
 		"to = \"unix:\"\n": "no file",
@@ -199,10 +205,43 @@ func TestDisguiseServe(t *testing.T) {
 
 // A bridge line carries what both sides need, and no file names of the bridge.
 func TestBridgeLinesAreForClients(t *testing.T) {
-	d := DisguiseBridge{Address: []string{"192.0.2.9:443"}, Cover: []string{"embed:traces=/a/b.db", "embed:traces=/a/b.db:transport=udp", "random:prefix=printable"}}
+	pinned := "https:pin=" + strings.Repeat("A", 43)
+	d := DisguiseBridge{Address: []string{"192.0.2.9:443"}, Cover: []string{"embed:traces=/a/b.db", "embed:traces=/a/b.db:transport=udp", "random:prefix=printable",
+		pinned + ":site=/a:certificate=/b:key=/c"}}
 	l, err := handshake.ParseLine(d.Lines(handshake.PublicKey{1}, nil)[0].String())
-	if err != nil || !slices.Equal(l.Covers, []string{"embed", "embed:transport=udp", "random:prefix=printable"}) {
+	if err != nil || !slices.Equal(l.Covers, []string{"embed", "embed:transport=udp", "random:prefix=printable", pinned}) {
 		t.Errorf("%q: %v", l.Covers, err)
+	}
+}
+
+// With the cover https a bridge needs a certificate, and a client takes the pin of the line and one connection for each path.
+func TestWebsiteInsideTLS(t *testing.T) {
+	dir := t.TempDir()
+	site, err := filepath.Abs("../disguise/cover/web/testdata/site.db")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := handshake.LoadOrCreateIdentity(filepath.Join(dir, "bridge.pem")); err != nil {
+		t.Fatal(err)
+	}
+	s := DefaultDisguiseServe()
+	s.Destinations, s.Identity, s.Cover = true, filepath.Join(dir, "bridge.pem"), []string{"https:site=" + site}
+	if _, err := s.Options(); err == nil || !strings.Contains(all(err), "no certificate") {
+		t.Errorf("without a certificate: %v", all(err))
+	}
+	line := handshake.Line{Address: netip.MustParseAddrPort("192.0.2.9:443"), Args: handshake.Args{Key: handshake.PublicKey{1}, Covers: []string{"https:pin=x"}}}
+	d := DefaultDisguiseDial()
+	d.Line, d.Cover, d.Listen = line.String(), "https:site="+site, "127.0.0.1:1080"
+	if _, err := d.Options(); err == nil || !strings.Contains(all(err), "no pin") {
+		t.Errorf("the pin of the line is not used: %v", all(err))
+	}
+	line.Covers = nil
+	d.Line = line.String()
+	for want, via := range [][]string{nil, {"home=src:192.0.2.7"}, {"home=src:192.0.2.7", "lte=src:192.0.2.8"}} {
+		d.Via = via
+		if o, err := d.Options(); err != nil || o.Connections != max(want, 1) {
+			t.Errorf("%d connections over %v: %v", o.Connections, via, all(err))
+		}
 	}
 }
 

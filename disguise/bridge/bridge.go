@@ -9,6 +9,7 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"log/slog"
+	"maps"
 	random "math/rand/v2"
 	"net"
 	"net/netip"
@@ -133,7 +134,7 @@ func New(o Options) (*Bridge, error) {
 	if o.Target == nil && o.Targets == nil {
 		return nil, &path.Error{What: "bridge", Why: "it leads nowhere", Hint: "give a target, or let clients ask for destinations"}
 	}
-	host, err := hostOf(o.Covers)
+	host, err := cover.HostOf(slices.Collect(maps.Values(o.Covers))...)
 	if err != nil {
 		return nil, err
 	}

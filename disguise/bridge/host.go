@@ -8,21 +8,7 @@ import (
 	"heddle/disguise/handshake"
 	"heddle/disguise/link"
 	"heddle/internal/connlimit"
-	"heddle/path"
 )
-
-// hostOf returns the host among the covers, or nil.
-func hostOf(covers map[byte]cover.Factory) (cover.Host, error) {
-	for _, f := range covers {
-		if host, ok := f.(cover.Host); ok {
-			if len(covers) > 1 {
-				return nil, &path.Error{What: "bridge", Why: "a cover that speaks with strangers leaves no room for others over TCP", Hint: "serve them at another port, by another bridge"}
-			}
-			return host, nil
-		}
-	}
-	return nil, nil
-}
 
 // hosted is one connection of a host's.
 type hosted struct {

@@ -3,10 +3,13 @@ package bridge
 import (
 	"bufio"
 	"bytes"
+	"crypto/tls"
+	"encoding/base64"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
@@ -20,36 +23,63 @@ import (
 	"heddle/disguise/cover"
 	"heddle/disguise/cover/random"
 	"heddle/disguise/cover/web"
+	"heddle/disguise/cover/web/browser"
 	"heddle/disguise/cover/web/webtest"
 	"heddle/disguise/handshake"
 	"heddle/internal/polltest"
 	"heddle/internal/tcptest"
+	"heddle/lab/peer"
 	"heddle/path"
 )
 
-// startWeb is a bridge that is a website, and the options of its clients.
-func startWeb(t testing.TB, edit func(*Options)) (*setup, client.Options) {
+// startWeb is a bridge that is a website, and the options of its clients. name is that of the cover.
+func startWeb(t testing.TB, name string, edit func(*Options)) (*setup, client.Options) {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "site.db")
-	if err := webtest.Site().Write(file); err != nil {
+	dir := t.TempDir()
+	args := map[string]string{"site": filepath.Join(dir, "site.db")}
+	if err := webtest.Site().Write(args["site"]); err != nil {
 		t.Fatal(err)
 	}
-	covers := func(key handshake.PublicKey) cover.Factory {
-		f, err := cover.New(web.Name, cover.Options{Seed: key[:], Args: map[string]string{"site": file}})
+	theirs := maps.Clone(args)
+	if name == web.NameTLS {
+		theirs["certificate"], theirs["key"] = filepath.Join(dir, "certificate.pem"), filepath.Join(dir, "key.pem")
+		if err := peer.SelfSigned(theirs["certificate"], theirs["key"], []string{"www.example"}, nil); err != nil {
+			t.Fatal(err)
+		}
+		pair, err := tls.LoadX509KeyPair(theirs["certificate"], theirs["key"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		pin := browser.PinOf(pair.Leaf)
+		args["pin"] = base64.RawURLEncoding.EncodeToString(pin[:])
+		theirs["pin"] = args["pin"]
+	}
+	covers := func(key handshake.PublicKey, bridge bool, args map[string]string) cover.Factory {
+		f, err := cover.New(name, cover.Options{Seed: key[:], Bridge: bridge, Args: args})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return f
 	}
 	s := start(t, func(o *Options) {
-		o.Covers = map[byte]cover.Factory{web.Number: covers(o.Key)}
+		o.Covers = map[byte]cover.Factory{numbers[name]: covers(o.Key, true, theirs)}
 		if edit != nil {
 			edit(o)
 		}
 	})
 	o := s.options()
-	o.Covers = covers(s.line.Key)
+	o.Covers, o.Connections = covers(s.line.Key, false, args), cover.Connections(name)
 	return s, o
+}
+
+var numbers = map[string]byte{web.Name: web.Number, web.NameTLS: web.NumberTLS}
+
+// inBoth runs a test for a website without and with TLS.
+func inBoth(t *testing.T, test func(t *testing.T, name string)) {
+	t.Parallel()
+	for name := range numbers {
+		t.Run(name, func(t *testing.T) { t.Parallel(); test(t, name) })
+	}
 }
 
 // wire is a man in the middle, who delays all by some time and keeps what he saw.
@@ -127,49 +157,71 @@ func (w *wire) seen() (up, down int) {
 }
 
 func TestLinkThroughAWebsite(t *testing.T) {
-	t.Parallel()
-	s, o := startWeb(t, func(o *Options) { o.Target = to(tcptest.Serve(t, tcptest.Echo)) })
-	c, err := client.Dial(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	exchange(t, c, 300_000)
-	<-c.Done()
-	polltest.Await(t, "the link is forgotten", func() bool { return len(s.Status().Links) == 0 })
+	inBoth(t, func(t *testing.T, name string) {
+		s, o := startWeb(t, name, func(o *Options) { o.Target = to(tcptest.Serve(t, tcptest.Echo)) })
+		c, err := client.Dial(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		exchange(t, c, 300_000)
+		<-c.Done()
+		polltest.Await(t, "the link is forgotten", func() bool { return len(s.Status().Links) == 0 })
+	})
+}
+
+// A link goes on while its connections are replaced, and over several of them.
+func TestConnectionsOfAWebsite(t *testing.T) {
+	inBoth(t, func(t *testing.T, name string) {
+		s, o := startWeb(t, name, func(o *Options) { o.Target = to(tcptest.Serve(t, tcptest.Echo)) })
+		o.Connections = 3
+		c, err := client.Dial(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		polltest.Await(t, "all connections are open", func() bool {
+			links := s.Status().Links
+			return len(links) == 1 && links[0].Connections == 3
+		})
+		exchange(t, c, 1_000_000)
+		<-c.Done()
+	})
 }
 
 // Strangers and a client use the same bridge at the same time.
 func TestStrangersBesideAClient(t *testing.T) {
-	t.Parallel()
-	s, o := startWeb(t, func(o *Options) { o.Target = to(tcptest.Serve(t, tcptest.Echo)) })
-	c, err := client.Dial(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	for _, method := range []string{"GET", "HEAD"} {
-		r, err := http.NewRequestWithContext(t.Context(), method, "http://"+s.at.String()+"/about", nil)
+	inBoth(t, func(t *testing.T, name string) {
+		s, o := startWeb(t, name, func(o *Options) { o.Target = to(tcptest.Serve(t, tcptest.Echo)) })
+		c, err := client.Dial(t.Context(), o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		answer, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
+		defer c.Close()
+		stranger := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}}
+		defer stranger.CloseIdleConnections()
+		for _, method := range []string{"GET", "HEAD"} {
+			r, err := http.NewRequestWithContext(t.Context(), method, name+"://"+s.at.String()+"/about", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			answer, err := stranger.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, err := io.ReadAll(answer.Body)
+			answer.Body.Close()
+			if err != nil || answer.StatusCode != 200 || method == "GET" && !strings.Contains(string(body), "never changes") {
+				t.Errorf("%s: %s, %q, %v", method, answer.Status, body, err)
+			}
 		}
-		body, err := io.ReadAll(answer.Body)
-		answer.Body.Close()
-		if err != nil || answer.StatusCode != 200 || method == "GET" && !strings.Contains(string(body), "never changes") {
-			t.Errorf("%s: %s, %q, %v", method, answer.Status, body, err)
-		}
-	}
-	exchange(t, c, 10_000)
+		exchange(t, c, 10_000)
+	})
 }
 
 // A censor who recorded a client's connection and repeats it gets the answers that the client got, wherever a request is one that
 // nobody repeats by chance, and no link.
 func TestReplayedClient(t *testing.T) {
 	t.Parallel()
-	s, o := startWeb(t, func(o *Options) { o.Target = to(tcptest.Serve(t, tcptest.Echo)) })
+	s, o := startWeb(t, web.Name, func(o *Options) { o.Target = to(tcptest.Serve(t, tcptest.Echo)) })
 	w := startWire(t, s.at, 0)
 	o.Line.Address, o.Connections = w.at, 1
 	c, err := client.Dial(t.Context(), o)
@@ -248,7 +300,7 @@ func answer(t *testing.T, in *bufio.Reader, r *http.Request) string {
 }
 
 func TestAHostIsAlone(t *testing.T) {
-	_, o := startWeb(t, nil)
+	_, o := startWeb(t, web.Name, nil)
 	b, err := New(Options{Server: &handshake.Server{}, Covers: map[byte]cover.Factory{web.Number: o.Covers, random.Number: factory(t, o.Line.Key, 0)}, Target: to(netip.AddrPort{})})
 	if err == nil {
 		t.Error("a bridge with a website and another cover on one port", b)
@@ -264,12 +316,16 @@ func BenchmarkWebsite(b *testing.B) {
 			_, _ = io.CopyN(c, zeros{}, int64(binary.BigEndian.Uint64(size[:])))
 		}
 	})
-	for _, rtt := range []time.Duration{0, 85 * time.Millisecond, 450 * time.Millisecond} {
-		for _, size := range []int{1_000_000, 10_000_000} {
-			b.Run(fmt.Sprintf("%v/%dMB", rtt, size/1_000_000), func(b *testing.B) {
-				s, o := startWeb(b, nil)
+	for _, name := range []string{web.Name, web.NameTLS} {
+		for i := range 6 {
+			rtt, size := []time.Duration{0, 85 * time.Millisecond, 450 * time.Millisecond}[i/2], []int{1_000_000, 10_000_000}[i%2]
+			b.Run(fmt.Sprintf("%s/%v/%dMB", name, rtt, size/1_000_000), func(b *testing.B) {
+				s, o := startWeb(b, name, nil)
 				w := startWire(b, s.at, rtt/2)
-				o.Line.Address, o.Connections = w.at, 6
+				o.Line.Address = w.at
+				if name == web.Name {
+					o.Connections = 6
+				}
 				many, err := client.NewMany(o)
 				if err != nil {
 					b.Fatal(err)

@@ -46,6 +46,9 @@ func For(mediaType string) Carrier {
 // that are random tokens in hexadecimal or base64url.
 var Target Carrier = finder(inTarget)
 
+// Whole puts the payload in place of the whole object. Use it only where no observer can read the object.
+var Whole Carrier = all{raw{}}
+
 // slot is a part of an object in which another carrier hides bytes. Slots are in order and do not overlap.
 type slot struct {
 	at, size int // bytes

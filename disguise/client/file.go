@@ -18,13 +18,13 @@ import (
 type Bridge struct {
 	Line        string        `toml:"bridge"`
 	Cover       string        `toml:"cover" help:"what the connections look like, <NAME[:SETTING=VALUE]>; what the bridge line names where it is not given"`
-	Connections int           `toml:"connections" help:"how many connections carry a link at a time"`
+	Connections int           `toml:"connections" help:"how many connections carry a link at a time; 0 is 1 for each path with the cover https, and else 4"`
 	MaxBytes    string        `toml:"max-bytes-per-connection" help:"replace a connection after <SIZE> in either direction, such as 15kB; 0 never does"`
 	MaxAge      time.Duration `toml:"max-age" help:"replace a connection after so long at most; 0 never does"`
 }
 
 // DefaultBridge returns the default settings.
-func DefaultBridge() Bridge { return Bridge{Connections: DefaultConnections, MaxBytes: "0"} }
+func DefaultBridge() Bridge { return Bridge{MaxBytes: "0"} }
 
 // DefaultCover is the cover if neither file nor bridge line names one.
 const DefaultCover = "random"
@@ -46,7 +46,7 @@ func (b Bridge) Options() (o Options, err error) {
 		return o, err
 	}
 	o.Covers, err = cover.New(name, cover.Options{Seed: o.Line.Key[:], Life: life, Args: args})
-	o.Connections, o.Bytes, o.Datagrams = b.Connections, life.Bytes, cover.OverUDP(args)
+	o.Connections, o.Bytes, o.Datagrams = cmp.Or(b.Connections, cover.Connections(name)), life.Bytes, cover.OverUDP(args)
 	if err == nil {
 		err = o.complete()
 	}
@@ -56,10 +56,13 @@ func (b Bridge) Options() (o Options, err error) {
 
 // cover returns the cover that is used: the one that was chosen, or the first that the bridge has.
 func (b Bridge) cover(l handshake.Line) string {
-	if len(l.Covers) > 0 {
-		return cmp.Or(b.Cover, cover.Shared(l.Covers[0])[0]) // a stranger's line names no file of this machine
+	if b.Cover != "" {
+		return cover.Offered(b.Cover, l.Covers...)
 	}
-	return cmp.Or(b.Cover, DefaultCover)
+	if len(l.Covers) > 0 {
+		return cover.Shared(l.Covers[0])[0] // a stranger's line names no file of this machine
+	}
+	return DefaultCover
 }
 
 // Carries returns what a path must carry for the cover.

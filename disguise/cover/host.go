@@ -3,6 +3,8 @@ package cover
 import (
 	"context"
 	"net"
+
+	"heddle/path"
 )
 
 // Host is a [Factory] whose covers speak a protocol with strangers too, such as a website does. A bridge gives it whole connections. It
@@ -12,6 +14,20 @@ type Host interface {
 	// Host serves one connection until it ends, or ctx does. Clients hide a hello behind its beginning: enter recognises it. The
 	// caller closes c.
 	Host(ctx context.Context, c net.Conn, enter Enter)
+}
+
+// HostOf returns the host among the covers over TCP of a bridge, or nil. It fails if there are others beside it.
+func HostOf(covers ...Factory) (Host, error) {
+	for _, f := range covers {
+		if host, ok := f.(Host); ok {
+			if len(covers) > 1 {
+				return nil, &path.Error{What: "bridge", Why: "a cover that speaks with strangers, such as http or https, leaves no room for others over TCP",
+					Hint: "serve them at another port, by another bridge"}
+			}
+			return host, nil
+		}
+	}
+	return nil, nil
 }
 
 // Enter takes the next bytes that a client may have hidden in a connection, from the first ones on. It returns nil while they are not a

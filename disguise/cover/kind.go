@@ -22,7 +22,11 @@ type Kind struct {
 	Args map[string]string
 	// Local are the settings that mean something on one machine only, such as names of files. No bridge line carries them.
 	Local []string
-	New   func(Options) (Factory, error)
+	// Offered are the settings that a client takes from the bridge line where it has none of its own.
+	Offered []string
+	// Connections is how many connections a link has where nobody says it; 0 is the client's default.
+	Connections int
+	New         func(Options) (Factory, error)
 }
 
 // Options are what a client or a bridge chose for its covers.
@@ -30,6 +34,7 @@ type Options struct {
 	// Seed is drawn from the bridge's public key. Shapes that differ between bridges follow from it.
 	Seed      []byte
 	Datagrams bool // the connections carry datagrams
+	Bridge    bool // the factory is a bridge's
 	Life      Life
 	Args      map[string]string
 }
@@ -103,6 +108,13 @@ func New(name string, o Options) (Factory, error) {
 		return nil, &path.Error{What: what, Err: err, Hint: fmt.Sprintf("a connection needs at least %d bytes each way", MinBytes)}
 	}
 	return k.New(o)
+}
+
+// Connections is how many connections a link by a cover has where nobody says it; 0 is the client's default.
+func Connections(name string) int {
+	kindsLock.RLock()
+	defer kindsLock.RUnlock()
+	return kinds[name].Connections
 }
 
 func names() (all []string) {

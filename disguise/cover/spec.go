@@ -33,6 +33,24 @@ const transport = "transport"
 // OverUDP reports whether the settings of a cover ask for datagrams.
 func OverUDP(args map[string]string) bool { return args[transport] == "udp" }
 
+// Offered adds to a client's specification what a bridge line offers for the same cover, where the client has no setting of its own.
+func Offered(own string, offered ...string) string {
+	name, args, err := ParseSpec(own)
+	k := slices.IndexFunc(Kinds(), func(k Kind) bool { return k.Name == name })
+	if err != nil || k < 0 {
+		return own
+	}
+	for _, spec := range offered {
+		other, theirs, err := ParseSpec(spec)
+		for _, setting := range Kinds()[k].Offered {
+			if value, set := theirs[setting]; err == nil && other == name && set && args[setting] == "" {
+				return own + ":" + setting + "=" + value
+			}
+		}
+	}
+	return own
+}
+
 // Shared returns the specifications for a bridge line: without settings that mean nothing on another machine.
 func Shared(specs ...string) (shared []string) {
 	for _, spec := range specs {

@@ -24,6 +24,6 @@ times and headers carry what is hidden. Record makes such traces from captures.`
   heddle disguise record call.pcapng --out call.db`,
 	}
 	cmd.AddCommand(newKeysCommand(), newServeCommand(), newDialCommand(), newStatusCommand(), newRecordCommand(), newTracesCommand(), newPTCommand(),
-		newTorrcCommand(), newSiteCommand())
+		newTorrcCommand(), newSiteCommand(), newHelloCommand())
 	return cmd
 }

@@ -3,11 +3,13 @@ package web
 import (
 	"bytes"
 	"compress/gzip"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"heddle/disguise/carrier"
 	"heddle/disguise/site"
@@ -25,16 +27,26 @@ type item struct {
 	down      int // bytes that its answer hides, of whoever asks
 	posted    carrier.Carrier
 	answer    carrier.Carrier
+	sealed    bool // inside TLS: blocks take the place of whole bodies for clients
 	live      bool // a script fetches it, and may do so again
 	cost      int  // bytes of one exchange on the wire, about
 	packed    func() []byte
+	sizes     func() []int // of the compressed body, inside TLS
 }
 
-// up is how many bytes the request hides.
-func (it *item) up() int { return it.url + it.body }
+// up is how many bytes the request hides at most.
+func (it *item) up() int {
+	if it.sealed {
+		return it.body + cookieRoom
+	}
+	return it.url + it.body
+}
 
 // carries is how many bytes of blocks the answer carries.
 func (it *item) carries() int {
+	if it.sealed {
+		return it.parts()
+	}
 	if it.down < leastDown {
 		return 0
 	}
@@ -44,14 +56,21 @@ func (it *item) carries() int {
 // page is a page with what a browser fetches at each visit: what it may not keep.
 type page struct {
 	document int
-	loads    []int
+	loads    []load
 	live     []int // loads of scripts, each once
 	links    []int // documents
+}
+
+// load is one load of a page.
+type load struct {
+	number int
+	at     time.Duration // since the browser asked for the document
 }
 
 // catalogue finds the objects of a site by requests.
 type catalogue struct {
 	site   *site.Site
+	sealed bool
 	items  []*item
 	exact  map[string]*item   // by method and target
 	hiding map[string][]*item // with hidden bytes, by method and length of the target
@@ -68,13 +87,16 @@ const (
 	roundCost   = 1500
 )
 
-func newCatalogue(s *site.Site) (*catalogue, error) {
-	c := &catalogue{site: s, exact: map[string]*item{}, hiding: map[string][]*item{}, plain: map[string]*item{}}
+func newCatalogue(s *site.Site, sealed bool) (*catalogue, error) {
+	c := &catalogue{site: s, sealed: sealed, exact: map[string]*item{}, hiding: map[string][]*item{}, plain: map[string]*item{}}
 	_, c.host, _ = strings.Cut(s.Origin, "://")
 	pinned, given := s.Pinned(), tokensOf(s)
 	same := make([]*item, len(s.Objects)) // the first object with the same grammar
 	for i := range s.Objects {
 		it := newItem(i, &s.Objects[i], pinned[i], given)
+		if sealed {
+			it.seal()
+		}
 		c.items = append(c.items, it)
 		if same[i] = c.add(it); it.Status == http.StatusNotFound && c.lost == nil {
 			c.lost = it
@@ -85,11 +107,14 @@ func newCatalogue(s *site.Site) (*catalogue, error) {
 			c.pages = append(c.pages, p)
 		}
 	}
-	if len(c.pages) == 0 {
-		return nil, &path.Error{What: "cover " + Name, Why: "the site hides nothing: no page has scripts that send random tokens, and get some",
-			Hint: "record a site whose scripts send tokens in targets, or POST JSON or forms, and get JSON that differs at each visit; heddle disguise site check shows what is there"}
+	switch {
+	case len(c.pages) > 0:
+		return c, nil
+	case sealed:
+		return nil, &path.Error{What: "cover " + NameTLS, Why: fmt.Sprintf("the site hides nothing: no page has an object of %d bytes", leastSealed), Hint: "record a larger site"}
 	}
-	return c, nil
+	return nil, &path.Error{What: "cover " + Name, Why: "the site hides nothing: no page has scripts that send random tokens, and get some",
+		Hint: "record a site whose scripts send tokens in targets, or POST JSON or forms, and get JSON that differs at each visit; heddle disguise site check shows what is there"}
 }
 
 func newItem(number int, o *site.Object, pinned bool, given map[string]bool) *item {
@@ -111,7 +136,7 @@ func newItem(number int, o *site.Object, pinned bool, given map[string]bool) *it
 // add makes an item known by its request. It returns the one that is known already for requests of the same grammar.
 func (c *catalogue) add(it *item) *item {
 	key := lengthKey(it.Method, it.URL)
-	if it.up() > 0 {
+	if it.url+it.body > 0 {
 		if known, _ := c.hides(it.Method, it.URL, it.Posted); known != nil {
 			return known
 		}
@@ -162,6 +187,9 @@ func (it *item) extract(target string, body []byte) (hidden []byte, ok bool) {
 			return nil, false
 		}
 	}
+	if it.sealed {
+		hidden = nil
+	}
 	if it.body == 0 {
 		return hidden, bytes.Equal(body, it.Posted)
 	}
@@ -173,29 +201,21 @@ func (it *item) extract(target string, body []byte) (hidden []byte, ok bool) {
 func (c *catalogue) page(p site.Page, same []*item) (out page, usable bool) {
 	out = page{document: same[p.Document].number, links: p.Links}
 	up, down := 0, 0
-	for _, number := range append([]int{p.Document}, numbersOf(p.Loads)...) {
-		it := same[number]
-		document := number == p.Document
-		if !document && it.Fresh() == "" && it.up() == 0 {
+	for _, l := range p.Loads {
+		it := same[l.Object]
+		if l.Object == p.Document || !c.sealed && it.Fresh() == "" && it.up() == 0 {
 			continue // a browser has kept it
 		}
-		if document {
-			continue
-		}
-		out.loads = append(out.loads, it.number)
+		out.loads = append(out.loads, load{it.number, time.Duration(max(0, l.At)) * time.Millisecond})
 		if it.live && !slices.Contains(out.live, it.number) {
 			out.live = append(out.live, it.number)
 			up, down = max(up, it.up()), max(down, it.carries())
 		}
 	}
-	return out, up > 0 && down > 0
-}
-
-func numbersOf(loads []site.Load) (numbers []int) {
-	for _, l := range loads {
-		numbers = append(numbers, l.Object)
+	if c.sealed {
+		return out, c.complete(&out)
 	}
-	return numbers
+	return out, up > 0 && down > 0
 }
 
 // pack compresses a body as the site did.

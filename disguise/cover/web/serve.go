@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/base64"
 	"encoding/hex"
 	"io"
@@ -31,6 +32,8 @@ const (
 	sendPatience = time.Minute      // for an answer, and 1 s more for each sendRate bytes
 	sendRate     = 8 << 10
 	mostThink    = 300 * time.Millisecond // before an answer, if the site needed as long
+	mostStreams  = 100                    // requests at a time, over HTTP/2
+	mostFresh    = 8                      // answers of them that are held in memory
 )
 
 // quietOf draws how long an idle connection stays open. Websites differ in this.
@@ -39,14 +42,28 @@ func quietOf(seed []byte) time.Duration {
 	return 5*time.Minute + time.Duration(r.IntN(300))*time.Second
 }
 
-// visitor is one connection at the bridge. Its handler runs once at a time.
+// visitor is one connection at the bridge. Over HTTP/2 its handler runs for several requests at once.
 type visitor struct {
 	*factory
+	reading sync.Mutex // one body at a time is held in memory
+	fresh   chan struct{}
+
+	mu       sync.Mutex
 	enter    cover.Enter // nil if the hello was read
 	feed     cover.Gauge // nil for a stranger
 	heads    *heads
 	stranger bool
 	payloads uint64 // answers with a payload so far
+
+	// Inside TLS.
+	mark  [markSize]byte
+	units order  // of requests
+	parts uint32 // of answers so far
+}
+
+// welcome makes a client of a visitor.
+func (v *visitor) welcome(feed cover.Gauge, g *guest) {
+	v.feed, v.heads, v.mark = feed, g.heads, g.mark
 }
 
 // Host implements [cover.Host].
@@ -57,15 +74,22 @@ func (f *factory) Host(ctx context.Context, c net.Conn, enter cover.Enter) {
 // serve is the website for one connection.
 func (f *factory) serve(ctx context.Context, c net.Conn, v *visitor) {
 	done := make(chan struct{})
+	v.fresh = make(chan struct{}, mostFresh)
+	if f.tls != nil {
+		c = tls.Server(c, f.tls)
+	}
 	defer context.AfterFunc(ctx, func() { c.Close() })()
 	s := &http.Server{Handler: v, ReadHeaderTimeout: headPatience, IdleTimeout: f.quiet, MaxHeaderBytes: mostHeaders, ErrorLog: log.New(io.Discard, "", 0),
-		DisableGeneralOptionsHandler: true, ConnState: func(_ net.Conn, state http.ConnState) {
+		DisableGeneralOptionsHandler: true, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: mostStreams}, ConnState: func(_ net.Conn, state http.ConnState) {
 			if state == http.StateClosed || state == http.StateHijacked {
 				close(done)
 			}
 		}}
 	_ = s.Serve(&single{c: c, done: done})
 	<-done
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.leave() // a handler may still run
 }
 
 // single is a listener with one connection. It ends with it.
@@ -90,14 +114,14 @@ func (s *single) Addr() net.Addr { return s.c.LocalAddr() }
 // ServeHTTP implements [http.Handler].
 func (v *visitor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Now().Add(bodyPatience))
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, mostBody))
+	body, err := v.body(w, r)
 	if err != nil {
+		v.mu.Lock()
 		v.leave()
+		v.mu.Unlock()
 		http.Error(w, http.StatusText(http.StatusRequestEntityTooLarge), http.StatusRequestEntityTooLarge)
 		return
 	}
-	_ = control.SetReadDeadline(time.Time{})
 	target := r.RequestURI
 	if !strings.HasPrefix(target, "/") {
 		target = r.URL.RequestURI()
@@ -111,17 +135,33 @@ func (v *visitor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		v.refuse(w, r, target)
 		return
 	}
-	if len(hidden) > 0 && r.Method != http.MethodHead {
-		v.take(bytes.Clone(hidden))
+	if r.Method != http.MethodHead {
+		v.receive(hidden, r)
 	}
 	_ = control.SetWriteDeadline(time.Now().Add(sendPatience + time.Duration(len(it.Body)/sendRate)*time.Second))
 	v.cookies(w, r, it)
 	it.describe(w.Header())
+	if v.sealed && v.carry(w, r, it) {
+		return
+	}
 	if it.Fresh() != "" {
-		v.fresh(w, r, it, keyOf(method, target, body), len(hidden) > 0)
+		v.differing(w, r, it, keyOf(method, target, body), len(hidden) > 0)
 		return
 	}
 	v.stable(w, r, it)
+}
+
+// body reads the body of a request.
+func (v *visitor) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	if r.ContentLength == 0 {
+		return nil, nil
+	}
+	v.reading.Lock()
+	defer v.reading.Unlock()
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Now().Add(bodyPatience))
+	defer control.SetReadDeadline(time.Time{}) //nolint:errcheck // as above
+	return io.ReadAll(http.MaxBytesReader(w, r.Body, mostBody))
 }
 
 // describe sets the recorded headers.
@@ -149,7 +189,18 @@ func (v *visitor) refuse(w http.ResponseWriter, r *http.Request, target string) 
 	v.send(w, r, v.lost, v.lost.Body, v.lost.packed)
 }
 
-// take passes on what a request hides.
+// receive passes on what a request hides.
+func (v *visitor) receive(hidden []byte, r *http.Request) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.sealed {
+		v.takeUnit(unit(hidden, r))
+	} else if len(hidden) > 0 {
+		v.take(bytes.Clone(hidden))
+	}
+}
+
+// take passes on the next bytes of the link. v.mu is held.
 func (v *visitor) take(hidden []byte) {
 	switch {
 	case v.feed != nil:
@@ -163,12 +214,12 @@ func (v *visitor) take(hidden []byte) {
 			return
 		}
 		if g, ok := shape.(*guest); ok && feed != nil {
-			v.feed, v.heads = feed, g.heads
+			v.welcome(feed, g)
 		}
 	}
 }
 
-// leave makes a stranger of a visitor: what it hid was changed on the way, or its link is over.
+// leave makes a stranger of a visitor: what it hid was changed on the way, or its link is over. v.mu is held.
 func (v *visitor) leave() { v.feed, v.stranger = nil, true }
 
 // cookies sets those that the object set, unless the visitor has them.
@@ -203,12 +254,22 @@ func cookieValue(c site.Cookie) string {
 // stale are headers of the recorded bytes, which an answer with other bytes cannot have.
 var stale = []string{"etag", "last-modified", "digest", "content-digest", "repr-digest", "accept-ranges"}
 
-// fresh answers with an object that differs at each visit: for everybody something is hidden in it.
-func (v *visitor) fresh(w http.ResponseWriter, r *http.Request, it *item, key requestKey, tokens bool) {
+func withoutValidators(h http.Header) {
 	for _, name := range stale {
-		w.Header().Del(name)
+		h.Del(name)
 	}
+}
+
+// differing answers with an object that differs at each visit: for everybody something is hidden in it.
+func (v *visitor) differing(w http.ResponseWriter, r *http.Request, it *item, key requestKey, tokens bool) {
+	withoutValidators(w.Header())
 	think(it)
+	select {
+	case v.fresh <- struct{}{}:
+		defer func() { <-v.fresh }()
+	case <-r.Context().Done():
+		return
+	}
 	body := it.Body
 	if it.down > 0 {
 		changed, err := it.answer.Embed(it.Body, v.payload(it, key, tokens))
@@ -230,6 +291,8 @@ func think(it *item) {
 
 // payload returns what to hide: blocks for a client, and random bytes for others.
 func (v *visitor) payload(it *item, key requestKey, tokens bool) []byte {
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	number := v.payloads
 	if it.carries() > 0 {
 		v.payloads++
@@ -242,7 +305,7 @@ func (v *visitor) payload(it *item, key requestKey, tokens bool) []byte {
 	seed := new([32]byte)
 	_, _ = rand.Read(seed[:]) // it never fails
 	payload := expand(*seed, it.down)
-	if v.feed != nil && it.carries() > 0 {
+	if v.feed != nil && it.carries() > 0 && !v.sealed {
 		useful, err := v.feed.Fill(payload[headSize:])
 		if err != nil {
 			v.leave()
@@ -275,7 +338,7 @@ func (v *visitor) stable(w http.ResponseWriter, r *http.Request, it *item) {
 
 // compresses decides whether an answer is compressed, and says so.
 func (v *visitor) compresses(w http.ResponseWriter, r *http.Request, it *item) bool {
-	if it.Encoding == "" || it.Encoding == "identity" {
+	if !it.compressed() {
 		return false
 	}
 	if !slices.Contains(strings.Split(strings.ToLower(w.Header().Get("Vary")), ", "), "accept-encoding") {

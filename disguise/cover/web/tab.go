@@ -2,6 +2,7 @@ package web
 
 import (
 	"bufio"
+	"bytes"
 	"compress/gzip"
 	"context"
 	"errors"
@@ -9,10 +10,15 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sync"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"heddle/disguise/carrier"
 	"heddle/disguise/cover"
+	"heddle/disguise/cover/web/browser"
 	"heddle/path"
 )
 
@@ -22,13 +28,19 @@ type tab struct {
 	heads *heads
 
 	feed   cover.Gauge
-	in     *bufio.Reader
 	ready  []byte // blocks that the next requests hide
 	urgent bool   // they are not only padding
 	known  bool   // the bridge answered with a payload
 	waits  chan error
-	got    int64 // bytes of answers
-	useful bool  // the last request hid more than padding
+	useful bool // the last request that was drawn hides more than padding
+
+	sent, got atomic.Int64 // bytes
+
+	// Inside TLS.
+	mark   [markSize]byte
+	units  uint32 // requests with a unit so far
+	taking sync.Mutex
+	parts  order
 }
 
 const (
@@ -36,19 +48,30 @@ const (
 	leastBlock = 64        // bytes: an ack fits
 	mostBlock  = 16 << 10
 	mostSlack  = 64 << 10 // bytes by which an answer may be larger than what was recorded and what it hides
+	mostFlight = 64       // requests at a time on a connection of HTTP/2
 )
 
 // Carry implements [cover.Cover].
 func (t *tab) Carry(ctx context.Context, c net.Conn, f cover.Feed) error {
 	gauge, ok := f.(cover.Gauge)
 	if !ok {
-		return fmt.Errorf("the cover %s needs a feed that tells how much waits", Name)
+		return errNoGauge
+	}
+	http2 := false
+	if t.sealed {
+		client, err := t.handshake(ctx, c)
+		if err != nil {
+			return err
+		}
+		c, http2 = client, client.HTTP2
 	}
 	answers, arriving := io.Pipe()
-	t.feed, t.in = gauge, bufio.NewReader(answers)
+	t.feed = gauge
 	take := func(b []byte) error {
-		_, err := arriving.Write(b)
-		return err
+		if _, err := arriving.Write(b); !errors.Is(err, io.ErrClosedPipe) { // what comes when all is over is dropped
+			return err
+		}
+		return nil
 	}
 	t.visit.enter()
 	defer t.visit.leave()
@@ -56,37 +79,77 @@ func (t *tab) Carry(ctx context.Context, c net.Conn, f cover.Feed) error {
 	return cover.Carry(ctx, c, cover.Life{Idle: t.life.Idle}, readSize, take, func(ctx context.Context, w *cover.Wire) error {
 		defer answers.Close()
 		defer context.AfterFunc(ctx, func() { arriving.CloseWithError(io.ErrUnexpectedEOF) })()
-		return t.run(ctx, w)
-	})
-}
-
-// run fetches one thing after the other, until the life of the connection is over.
-func (t *tab) run(ctx context.Context, w io.Writer) error {
-	began := time.Now()
-	var sent int64
-	for ctx.Err() == nil {
-		if t.life.Age > 0 && time.Since(began) > t.life.Age || t.life.Bytes > 0 && max(sent, t.got) > t.life.Bytes-mostExchange(t.life.Bytes) {
-			return nil
+		in, out := &counting{answers, &t.got}, &writing{w, &t.sent}
+		if !http2 {
+			return t.run(ctx, &lines{out, bufio.NewReader(in)}, 1)
 		}
-		it, hidden, pause, err := t.visit.next(t, time.Now())
-		if pause != nil {
-			if err := t.wait(ctx, pause); err != nil {
-				return err
-			}
-			continue
-		}
-		var said *head
-		if err == nil {
-			var n int
-			n, said, err = t.exchange(w, it, hidden)
-			sent += int64(n)
-		}
-		t.visit.done(it, said, t.useful)
+		h, err := browser.NewConn(struct {
+			io.Reader
+			io.Writer
+		}{in, out})
 		if err != nil {
 			return err
 		}
+		var reading sync.WaitGroup
+		reading.Go(func() { _ = h.Serve() }) // requests fail when it ends
+		defer reading.Wait()
+		defer answers.Close()
+		return t.run(ctx, streams{h}, mostFlight)
+	})
+}
+
+// run fetches what a browser would, at most so many things at a time, until the life of the connection is over.
+func (t *tab) run(ctx context.Context, s speaker, most int) error {
+	began := time.Now()
+	flights, ctx := errgroup.WithContext(ctx)
+	slots := make(chan struct{}, most)
+	fetch := func() error {
+		for {
+			select {
+			case slots <- struct{}{}:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+			if t.over(began) {
+				return nil
+			}
+			it, hidden, pause, err := t.visit.next(t, time.Now())
+			if pause != nil {
+				<-slots
+				if err := t.wait(ctx, pause); err != nil {
+					return err
+				}
+				continue
+			}
+			useful := t.useful
+			one := func() error {
+				defer func() { <-slots }()
+				f := &flight{item: it, useful: useful}
+				if err == nil {
+					err = t.exchange(s, f, hidden)
+				}
+				t.visit.done(f)
+				return err
+			}
+			if t.known && most > 1 {
+				flights.Go(one)
+			} else if err := one(); err != nil { // no other request overtakes the hello
+				return err
+			}
+		}
 	}
-	return context.Cause(ctx)
+	flights.Go(fetch)
+	err := flights.Wait()
+	if errors.Is(err, browser.ErrGoAway) {
+		return nil
+	}
+	return err
+}
+
+// over reports whether a connection that began then fetches nothing more.
+func (t *tab) over(began time.Time) bool {
+	return t.life.Age > 0 && time.Since(began) > t.life.Age ||
+		t.life.Bytes > 0 && max(t.sent.Load(), t.got.Load()) > t.life.Bytes-mostExchange(t.life.Bytes)
 }
 
 // mostExchange is how close to its limit of bytes a connection ends. One exchange may go beyond the limit: it is whole, or there is none.
@@ -129,28 +192,46 @@ func (t *tab) wait(ctx context.Context, p *pause) error {
 	return nil
 }
 
-// exchange fetches one item. It returns the bytes of the request, and what the bridge says of the link.
-func (t *tab) exchange(w io.Writer, it *item, hidden []byte) (sent int, said *head, err error) {
-	target, body := []byte(it.URL), it.Posted
-	if it.url > 0 {
+// flight is a request and its answer.
+type flight struct {
+	*item
+	useful  bool  // the request hides more than padding
+	said    *head // what the bridge says of the link; may be nil
+	arrived int   // bytes of blocks inside TLS
+}
+
+// exchange fetches one item.
+func (t *tab) exchange(s speaker, it *flight, hidden []byte) (err error) {
+	target, body, cookie := []byte(it.URL), it.Posted, ""
+	switch {
+	case t.sealed:
+		body, cookie = it.enclose(hidden)
+	case it.url > 0:
 		target, err = carrier.Target.Embed(target, hidden[:it.url])
-	}
-	if err == nil && it.body > 0 {
-		body, err = it.posted.Embed(body, hidden[it.url:])
+		hidden = hidden[it.url:]
+		fallthrough
+	default:
+		if err == nil && it.body > 0 {
+			body, err = it.posted.Embed(body, hidden)
+		}
 	}
 	if err != nil {
-		return 0, nil, err
+		return err
 	}
-	request := t.request(it, string(target), body)
-	if _, err := w.Write(request); err != nil {
-		return 0, nil, err
+	r, err := s.fetch(t.request(it.item, string(target), body, cookie))
+	if err != nil {
+		return err
 	}
-	said, err = t.answer(it)
-	return len(request), said, err
+	defer r.Body.Close()
+	return t.answer(it, r)
 }
 
 // draw implements [sender]: it takes the next bytes of the stream of blocks.
-func (t *tab) draw(n int) ([]byte, error) {
+func (t *tab) draw(it *item) ([]byte, error) {
+	if t.sealed {
+		return t.drawUnit(it)
+	}
+	n := it.up()
 	t.useful = t.urgent
 	for len(t.ready) < n {
 		b := make([]byte, max(n-len(t.ready), leastBlock, min(t.feed.Waiting(), mostBlock)))
@@ -170,14 +251,53 @@ func (t *tab) draw(n int) ([]byte, error) {
 }
 
 // answer reads the answer to a request, and takes what it hides.
-func (t *tab) answer(it *item) (*head, error) {
-	r, err := http.ReadResponse(t.in, &http.Request{Method: it.Method})
-	if err != nil {
-		return nil, err
+func (t *tab) answer(it *flight, r *http.Response) error {
+	t.visit.keep(r.Cookies())
+	if t.sealed {
+		if ours, err := t.takeParts(it, r); ours || err != nil {
+			return err
+		}
 	}
-	defer r.Body.Close()
+	body, err := bodyOf(it.item, r)
+	if err != nil {
+		return err
+	}
+	if r.StatusCode == http.StatusNotModified && it.Get("etag") != "" {
+		return nil
+	}
+	if body == nil || r.StatusCode != it.Status || it.Fresh() == "" && !bytes.Equal(body, it.Body) {
+		return t.errOtherAnswer(it.item)
+	}
+	if it.down == 0 {
+		return t.unknown(it.item)
+	}
+	payload, err := it.answer.Extract(it.Body, body)
+	if err != nil {
+		return t.errOtherAnswer(it.item)
+	}
+	if t.sealed || it.carries() == 0 {
+		return t.unknown(it.item)
+	}
+	said, ok := t.heads.open(payload)
+	if !ok {
+		return t.unknown(it.item)
+	}
+	t.known, it.said = true, &said
+	return t.feed.Take(payload[headSize:])
+}
+
+// unknown fails if an answer without blocks shows that the bridge does not know the client any more.
+func (t *tab) unknown(it *item) error {
+	if t.known && it.carries() > 0 {
+		return errStranger
+	}
+	return nil
+}
+
+// bodyOf reads the body of an answer. It returns nil if the body is larger than it can be.
+func bodyOf(it *item, r *http.Response) ([]byte, error) {
 	most := len(it.Body) + 2*it.down + mostSlack
-	in := io.Reader(&io.LimitedReader{R: &counting{r.Body, &t.got}, N: int64(most)})
+	in := io.Reader(&io.LimitedReader{R: r.Body, N: int64(most)})
 	if r.Header.Get("Content-Encoding") == "gzip" {
 		unpacked, err := gzip.NewReader(in)
 		if err != nil {
@@ -190,49 +310,43 @@ func (t *tab) answer(it *item) (*head, error) {
 		return nil, err
 	}
 	if n, err := io.CopyN(io.Discard, r.Body, 1); n > 0 || !errors.Is(err, io.EOF) {
-		return nil, errOtherAnswer(it) // larger than it can be
-	}
-	t.visit.keep(r.Cookies())
-	if r.StatusCode == http.StatusNotModified && it.Get("etag") != "" {
 		return nil, nil
 	}
-	if r.StatusCode != it.Status {
-		return nil, errOtherAnswer(it)
-	}
-	if it.carries() == 0 {
-		return nil, nil
-	}
-	payload, err := it.answer.Extract(it.Body, body)
-	if err != nil {
-		return nil, errOtherAnswer(it)
-	}
-	said, ok := t.heads.open(payload)
-	if !ok && t.known {
-		return nil, errStranger
-	}
-	if !ok {
-		return nil, nil
-	}
-	t.known = true
-	return &said, t.feed.Take(payload[headSize:])
+	return body, nil
 }
 
 // errStranger ends a connection whose bridge does not know the link any more, or got other bytes than the client sent.
 var errStranger = errors.New("the bridge takes the connection for a stranger's")
 
-func errOtherAnswer(it *item) error {
-	return &path.Error{What: "cover " + Name, Why: fmt.Sprintf("the answer to %s %.60s is another one than the site has", it.Method, it.URL),
+func (t *tab) errOtherAnswer(it *item) error {
+	name := Name
+	if t.sealed {
+		name = NameTLS
+	}
+	return &path.Error{What: "cover " + name, Why: fmt.Sprintf("the answer to %s %.60s is another one than the site has", it.Method, it.URL),
 		Hint: "both ends need the same site file, and nothing on the way may change answers"}
 }
 
-// counting counts what is read.
-type counting struct {
-	io.Reader
-	n *int64
-}
+// counting counts what is read, and writing what is written.
+type (
+	counting struct {
+		io.Reader
+		n *atomic.Int64
+	}
+	writing struct {
+		io.Writer
+		n *atomic.Int64
+	}
+)
 
 func (c *counting) Read(b []byte) (int, error) {
 	n, err := c.Reader.Read(b)
-	*c.n += int64(n)
+	c.n.Add(int64(n))
+	return n, err
+}
+
+func (c *writing) Write(b []byte) (int, error) {
+	n, err := c.Writer.Write(b)
+	c.n.Add(int64(n))
 	return n, err
 }

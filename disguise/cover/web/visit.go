@@ -16,7 +16,8 @@ type visit struct {
 	mu      sync.Mutex
 	page    *page // nil before the first one
 	opening bool  // its document is on the way
-	rest    []int // loads of the page that were not fetched yet
+	opened  time.Time
+	rest    []load // loads of the page that were not fetched yet
 	cookies []*http.Cookie
 	tabs    int
 	flights int // requests on the way
@@ -63,8 +64,8 @@ func (v *visit) leave() {
 
 // sender is what a connection has to send.
 type sender interface {
-	waiting() int               // bytes
-	draw(n int) ([]byte, error) // returns the next n bytes
+	waiting() int                  // bytes
+	draw(it *item) ([]byte, error) // returns the next bytes, for a request
 }
 
 // next returns what a connection fetches next, and what the request hides. Otherwise it returns what to wait for: a change, or the time.
@@ -74,17 +75,49 @@ func (v *visit) next(s sender, now time.Time) (it *item, hidden []byte, wait *pa
 	defer v.mu.Unlock()
 	up, want := s.waiting(), v.held-v.asked
 	due := v.flights == 0 && !now.Before(v.poll)
-	if v.opening || up == 0 && want <= 0 && !due {
-		return nil, nil, &pause{v.change, v.poll, v.flights > 0, v.opening}, nil
+	next, at := v.scheduled(want)
+	loads := next >= 0 && !now.Before(at)
+	if v.opening || !loads && up == 0 && want <= 0 && !due {
+		return nil, nil, v.pause(next >= 0, at), nil
 	}
-	if up == 0 && want <= 0 {
-		v.backoff = min(v.backoff*2, pollLongest)
+	switch {
+	case loads:
+		it = v.items[v.rest[next].number]
+		v.rest = slices.Delete(v.rest, next, next+1)
+	default:
+		if it = v.choose(up, want, next >= 0); it == nil {
+			return nil, nil, v.pause(next >= 0, at), nil
+		}
+		if up == 0 && want <= 0 {
+			v.backoff = min(v.backoff*2, pollLongest)
+		}
 	}
-	it = v.choose(up, want)
 	v.flights++
 	v.asked += it.carries()
-	hidden, err = s.draw(it.up())
+	hidden, err = s.draw(it)
 	return it, hidden, nil, err
+}
+
+// pause is for a connection that has nothing to fetch, or only at a time. v.mu is held.
+func (v *visit) pause(timed bool, at time.Time) *pause {
+	p := &pause{v.change, v.poll, v.flights > 0, v.opening}
+	if timed && !v.opening && (p.untimed || at.Before(p.until)) {
+		p.until, p.untimed = at, false
+	}
+	return p
+}
+
+// scheduled returns which load of the page comes next inside TLS, where pages are loaded whole and at their times, and when it is due. It
+// returns -1 if there is none. Media are loaded only for as long as much waits: a visitor may stop them at any time. v.mu is held.
+func (v *visit) scheduled(want int) (next int, at time.Time) {
+	if !v.sealed {
+		return -1, at
+	}
+	next = slices.IndexFunc(v.rest, func(l load) bool { return want >= leastBulk || !v.items[l.number].media() })
+	if next >= 0 {
+		at = v.opened.Add(v.rest[next].at)
+	}
+	return next, at
 }
 
 // pause is what a connection waits for that has nothing to fetch.
@@ -95,16 +128,20 @@ type pause struct {
 	deaf    bool // what waits to be sent has to wait for the change too
 }
 
-// choose returns what to fetch. v.mu is held.
-func (v *visit) choose(up, want int) *item {
-	if v.page == nil {
+// choose returns what to fetch. It returns nil if only loads help, of which one is scheduled. v.mu is held.
+func (v *visit) choose(up, want int, scheduled bool) *item {
+	switch {
+	case v.page == nil:
 		return v.open(want)
-	}
-	if want >= leastBulk {
+	case v.sealed && want >= leastBulk && !scheduled && v.flights == 0: // all of the page is there
+		return v.open(want)
+	case v.sealed && want >= leastBulk && up == 0:
+		return nil
+	case !v.sealed && want >= leastBulk:
 		if len(v.rest) == 0 {
 			return v.open(want)
 		}
-		it := v.items[v.rest[0]]
+		it := v.items[v.rest[0].number]
 		if up <= it.up() || v.flights > 0 && rand.IntN(2) == 0 { // or else what goes up would wait for long
 			v.rest = v.rest[1:]
 			return it
@@ -121,7 +158,7 @@ func (v *visit) open(want int) *item {
 			best = p
 		}
 	}
-	v.page, v.rest, v.opening = best, slices.Clone(best.loads), true
+	v.page, v.rest, v.opening, v.opened = best, slices.Clone(best.loads), true, time.Now()
 	return v.items[best.document]
 }
 
@@ -130,11 +167,12 @@ func (v *visit) price(p *page, want int) float64 {
 	want = max(want, leastDown)
 	document := v.items[p.document]
 	cost, carried := document.cost, document.carries()
-	for _, number := range p.loads {
-		if carried >= want {
-			break
+	for _, l := range p.loads {
+		it := v.items[l.number]
+		if carried >= want && (!v.sealed || it.media()) {
+			continue
 		}
-		cost, carried = cost+v.items[number].cost, carried+v.items[number].carries()
+		cost, carried = cost+it.cost, carried+it.carries()
 	}
 	return float64(cost) / float64(max(1, min(carried, want)))
 }
@@ -158,18 +196,19 @@ func (v *visit) live(up, want int) (best *item) {
 	return best
 }
 
-// done notes the answer to a request, of which the head may be nil.
-func (v *visit) done(it *item, said *head, useful bool) {
+// done notes the end of an exchange.
+func (v *visit) done(it *flight) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.flights--
-	v.asked -= it.carries()
-	if v.page != nil && v.items[v.page.document] == it {
+	v.asked -= it.carries() - it.arrived
+	if v.page != nil && v.items[v.page.document] == it.item {
 		v.opening = false
 	}
-	if said != nil {
-		v.held = int(said.held)
-		useful = useful || said.useful
+	useful := it.useful
+	if it.said != nil {
+		v.held = int(it.said.held)
+		useful = useful || it.said.useful
 	}
 	if useful {
 		v.backoff = pollFirst
@@ -179,11 +218,26 @@ func (v *visit) done(it *item, said *head, useful bool) {
 	v.changed()
 }
 
-// keep keeps the cookies that an answer set, and header returns those of a request.
+// got notes bytes of an answer that arrived inside TLS, and what the bridge said then.
+func (v *visit) got(it *flight, bytes int, said head) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	bytes = min(bytes, it.carries()-it.arrived)
+	it.arrived += bytes
+	v.asked -= bytes
+	v.held = int(said.held)
+	it.useful = it.useful || said.useful
+	v.changed()
+}
+
+// keep keeps the cookies that an answer set, and about returns those of a request.
 func (v *visit) keep(set []*http.Cookie) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, c := range set {
+		if len(c.Name)+len(c.Value) > mostCookie || c.Name == hiddenCookie {
+			continue
+		}
 		i := slices.IndexFunc(v.cookies, func(old *http.Cookie) bool { return old.Name == c.Name })
 		switch {
 		case i >= 0:
@@ -194,18 +248,18 @@ func (v *visit) keep(set []*http.Cookie) {
 	}
 }
 
-// mostCookies bounds what a stranger's site can make a client keep.
-const mostCookies = 64
+// What a stranger's site can make a client keep.
+const (
+	mostCookies = 64
+	mostCookie  = 4096 // bytes
+)
 
 // about returns the cookies, and the document of the page that is open.
-func (v *visit) about() (cookies, document string) {
+func (v *visit) about() (cookies []string, document string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for i, c := range v.cookies {
-		if i > 0 {
-			cookies += "; "
-		}
-		cookies += c.Name + "=" + c.Value
+	for _, c := range v.cookies {
+		cookies = append(cookies, c.Name+"="+c.Value)
 	}
 	if v.page != nil {
 		document = v.items[v.page.document].URL

@@ -122,7 +122,7 @@ func TestAnotherSite(t *testing.T) {
 	if err := other.Write(t.TempDir() + "/site.db"); err != nil {
 		t.Fatal(err)
 	}
-	f, err := FactoryOf(other, cover.Options{})
+	f, err := newFactory(other, cover.Options{}, Number)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,8 +144,12 @@ func TestAnotherSite(t *testing.T) {
 		t.Fatal(err)
 	}
 	tab := c.(*tab) // it gets the bridge's website, and says that it is another one
-	tab.feed, tab.in = newVeiled(1, 2), bufio.NewReader(strings.NewReader("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"))
-	if _, err := tab.answer(f.(*factory).hiding[lengthKey("POST", "/api/event")][0]); err == nil || !strings.Contains(err.Error(), "another one than the site has") {
+	tab.feed = newVeiled(1, 2)
+	r, err := http.ReadResponse(bufio.NewReader(strings.NewReader("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tab.answer(&flight{item: f.hiding[lengthKey("POST", "/api/event")][0]}, r); err == nil || !strings.Contains(err.Error(), "another one than the site has") {
 		t.Error(err)
 	}
 }
@@ -170,7 +174,7 @@ func TestSitesWithoutRoom(t *testing.T) {
 	} {
 		s := webtest.Site()
 		edit(s)
-		if _, err := FactoryOf(s, cover.Options{}); err == nil || !strings.Contains(err.Error(), "hides nothing") {
+		if _, err := newFactory(s, cover.Options{}, Number); err == nil || !strings.Contains(err.Error(), "hides nothing") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -233,7 +237,7 @@ func TestHeads(t *testing.T) {
 
 // A page with media is worth its cost for the first object already, and one with JSON is enough for little.
 func TestOpensThePageThatCostsLeast(t *testing.T) {
-	c, err := newCatalogue(webtest.Site())
+	c, err := newCatalogue(webtest.Site(), false)
 	if err != nil {
 		t.Fatal(err)
 	}

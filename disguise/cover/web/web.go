@@ -1,11 +1,12 @@
-// Package web is the cover http: a website over HTTP/1.1 whose recording both ends have (package site). The bridge serves the site to
-// everybody. Clients fetch its pages as a browser does, and hide blocks where the recording has random tokens: in requests,
-// and in answers that differ at each visit.
+// Package web has the covers http and https: a website whose recording both ends have (package site). The bridge serves the site to
+// everybody, and clients fetch its pages as a browser does. Over plain HTTP they hide blocks where the recording has random tokens: in
+// requests, and in answers that differ at each visit. Inside TLS blocks take the place of whole bodies.
 //
 // Do not use it with a site that everybody has: a censor finds its original. Do not use it for sites whose scripts check tokens.
 package web
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -19,13 +20,15 @@ import (
 	"heddle/path"
 )
 
-// Name and Number are those of the kind.
+// The names and numbers of the kinds: a website over plain HTTP/1.1, and one inside TLS.
 const (
-	Name   = "http"
-	Number = 3
+	Name      = "http"
+	Number    = 3
+	NameTLS   = "https"
+	NumberTLS = 4
 )
 
-// Claim is what the cover hides and what it does not.
+// Claim is what the cover http hides and what it does not.
 const Claim = "a website that anybody can browse, with payload in tokens, pictures and encrypted media that differ at each visit anyway; hides neither " +
 	"how much is sent nor when: what scripts fetch follows your traffic; who has the recording finds tokens that no script made"
 
@@ -40,37 +43,48 @@ func init() {
 // factory implements [cover.Host].
 type factory struct {
 	*catalogue
-	life  cover.Life
-	agent string
-	seen  *answers
-	visit *visit // of the client
-	quiet time.Duration
+	number byte
+	life   cover.Life
+	agent  string
+	seen   *answers
+	visit  *visit // of the client
+	quiet  time.Duration
+	*secure
 }
 
-// New returns the factory for the setting "site".
+// New returns the factory of the cover http for the setting "site".
 func New(o cover.Options) (cover.Factory, error) {
-	file := o.Args["site"]
-	if file == "" {
-		return nil, &path.Error{What: "cover " + Name, Why: "it has no site", Hint: "set http:site=FILE; heddle disguise site import makes one"}
-	}
-	s, err := site.Open(file)
-	if err != nil {
-		return nil, &path.Error{What: "cover " + Name, Err: err, Hint: errhint.Of(err)}
-	}
-	return FactoryOf(s, o)
-}
-
-// FactoryOf returns the factory of covers that hide in a site.
-func FactoryOf(s *site.Site, o cover.Options) (cover.Factory, error) {
-	c, err := newCatalogue(s)
+	s, err := open(Name, o)
 	if err != nil {
 		return nil, err
 	}
-	f := &factory{catalogue: c, life: o.Life, agent: o.Args["agent"], seen: newAnswers(), visit: newVisit(c), quiet: quietOf(o.Seed)}
-	if f.agent == "" {
-		f.agent = agent
+	f, err := newFactory(s, o, Number)
+	if err != nil {
+		return nil, err
 	}
 	return f, nil
+}
+
+// open reads the site of a cover.
+func open(name string, o cover.Options) (*site.Site, error) {
+	file := o.Args["site"]
+	if file == "" {
+		return nil, &path.Error{What: "cover " + name, Why: "it has no site", Hint: "set " + name + ":site=FILE; heddle disguise site import makes one"}
+	}
+	s, err := site.Open(file)
+	if err != nil {
+		return nil, &path.Error{What: "cover " + name, Err: err, Hint: errhint.Of(err)}
+	}
+	return s, nil
+}
+
+func newFactory(s *site.Site, o cover.Options, number byte) (*factory, error) {
+	c, err := newCatalogue(s, number == NumberTLS)
+	if err != nil {
+		return nil, err
+	}
+	return &factory{catalogue: c, number: number, life: o.Life, agent: cmp.Or(o.Args["agent"], agent), seen: newAnswers(), visit: newVisit(c), quiet: quietOf(o.Seed),
+		secure: &secure{}}, nil
 }
 
 // parametersSize is the length of the parameters: number, fingerprint of the site, and the key of the connection's heads.
@@ -78,22 +92,24 @@ const parametersSize = 1 + 8 + headKey
 
 // Client implements [cover.Factory].
 func (f *factory) Client() (cover.Cover, []byte, error) {
-	parameters := append([]byte{Number}, f.site.Fingerprint[:]...)
+	parameters := append([]byte{f.number}, f.site.Fingerprint[:]...)
 	var key [headKey]byte
 	_, _ = rand.Read(key[:]) // it never fails
-	return &tab{factory: f, heads: newHeads(key[:])}, append(parameters, key[:]...), nil
+	return &tab{factory: f, heads: newHeads(key[:]), mark: newHeads(key[:]).mask()}, append(parameters, key[:]...), nil
 }
 
 // Server implements [cover.Factory].
 func (f *factory) Server(parameters []byte) (cover.Cover, error) {
-	if len(parameters) != parametersSize || parameters[0] != Number {
-		return nil, fmt.Errorf("parameters %x are not those of the cover %s", parameters, Name)
+	if len(parameters) != parametersSize || parameters[0] != f.number {
+		return nil, fmt.Errorf("parameters %x are not those of a website", parameters)
 	}
 	if [8]byte(parameters[1:9]) != f.site.Fingerprint {
 		return nil, ErrOtherSite
 	}
-	return &guest{factory: f, heads: newHeads(parameters[9:])}, nil
+	return &guest{factory: f, heads: newHeads(parameters[9:]), mark: newHeads(parameters[9:]).mask()}, nil
 }
+
+var errNoGauge = errors.New("a website needs a feed that tells how much waits")
 
 // ErrOtherSite says that client and bridge have different sites.
 var ErrOtherSite = errors.New("the client has another site")
@@ -105,14 +121,17 @@ func (f *factory) Leads() []int { return []int{0} }
 type guest struct {
 	*factory
 	heads *heads
+	mark  [markSize]byte
 }
 
 // Carry implements [cover.Cover].
 func (g *guest) Carry(ctx context.Context, c net.Conn, f cover.Feed) error {
 	gauge, ok := f.(cover.Gauge)
 	if !ok {
-		return fmt.Errorf("the cover %s needs a feed that tells how much waits", Name)
+		return errNoGauge
 	}
-	g.serve(ctx, c, &visitor{factory: g.factory, feed: gauge, heads: g.heads})
+	v := &visitor{factory: g.factory}
+	v.welcome(gauge, g)
+	g.serve(ctx, c, v)
 	return context.Cause(ctx)
 }

@@ -1,0 +1,310 @@
+package web
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	mrand "math/rand/v2"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"heddle/disguise/block"
+	"heddle/disguise/carrier"
+)
+
+// Inside TLS nobody but the two ends reads what they say, so blocks take the place of whole bodies, of the same size.
+//
+// A request that carries something has a unit: a number (4 bytes) and blocks. It is the body of a POST, and goes on in a cookie. A body for
+// a client begins with the mark of the connection. Parts follow, each of which has a number (4), what the bridge holds then (4), and
+// blocks. Both ends take the blocks by their numbers, since streams of HTTP/2 overtake each other.
+const (
+	orderSize   = 4
+	markSize    = headSize
+	partSize    = 16 << 10
+	partHead    = orderSize + 4
+	usefulPart  = 1 << 31 // in the second field of a part: it is not only padding
+	leastUnit   = orderSize + block.Overhead
+	leastSealed = markSize + partHead + 64 // bytes of a body that carries blocks
+	cookieRoom  = 192                      // bytes of a unit in a cookie, beyond a hello
+	mostHello   = 2 << 10                  // bytes of the first unit, which holds all of a hello
+)
+
+// hiddenCookie is the name of the cookie with a unit. A bridge ignores a stranger's cookie with this name, as it ignores others.
+const hiddenCookie = "_s"
+
+// seal makes an item one of a site inside TLS.
+func (it *item) seal() {
+	it.sealed, it.posted, it.body = true, carrier.Whole, len(it.Posted)
+	if it.body < leastUnit {
+		it.body = 0
+	}
+	it.sizes = sync.OnceValue(it.sample)
+}
+
+// samples is of how many visits the sizes of a compressed body are known, which random tokens change.
+const samples = 16
+
+// sample returns sizes that visitors get of a compressed body.
+func (it *item) sample() []int {
+	if it.down == 0 || it.Fresh() == "" {
+		return []int{len(it.packed())}
+	}
+	var all []int
+	for range samples {
+		hidden := make([]byte, it.down)
+		_, _ = rand.Read(hidden) // it never fails
+		body, err := it.answer.Embed(it.Body, hidden)
+		if err != nil {
+			body = it.Body
+		}
+		all = append(all, len(pack(body)))
+	}
+	return all
+}
+
+// wire is about the size of the body on the wire.
+func (it *item) wire() int {
+	if it.compressed() {
+		return it.sizes()[0]
+	}
+	return len(it.Body)
+}
+
+func (it *item) compressed() bool { return it.Encoding != "" && it.Encoding != "identity" }
+
+// media reports whether a visitor loads the item only for as long as she watches or listens.
+func (it *item) media() bool {
+	return strings.HasPrefix(it.Type, "video/") || strings.HasPrefix(it.Type, "audio/")
+}
+
+// parts is how many bytes of blocks the body carries for a client.
+func (it *item) parts() int {
+	if it.Status != http.StatusOK || len(it.Body) < leastSealed || it.wire() < leastSealed {
+		return 0
+	}
+	size := it.wire() - markSize
+	room := size / partSize * (partSize - partHead)
+	if rest := size % partSize; rest >= partHead+block.Overhead {
+		room += rest - partHead
+	}
+	return room
+}
+
+// complete makes a page one that a client inside TLS uses, and reports whether the page carries anything. If no script fetches
+// what carries something, the client fetches parts of the page again.
+func (c *catalogue) complete(p *page) bool {
+	all := []int{p.document}
+	for _, l := range p.loads {
+		all = append(all, l.number)
+	}
+	room, scripts := 0, slices.ContainsFunc(p.live, func(number int) bool { return c.items[number].parts() > 0 })
+	for _, number := range all {
+		it := c.items[number]
+		room += it.parts()
+		if !scripts && it.parts() > 0 && !it.media() {
+			p.live = append(p.live, number)
+		}
+	}
+	return room > 0 && len(p.live) > 0
+}
+
+// order puts numbered parts of a stream in order. The zero value is ready.
+type order struct {
+	next  uint32
+	early map[uint32][]byte
+	held  int // bytes of them
+}
+
+// mostEarly is how many bytes may wait for others: more than HTTP/2 lets a peer send at once.
+const mostEarly = 32 << 20
+
+var errOrder = errors.New("the parts of a connection do not follow each other")
+
+// put takes a part, and passes on all that is in order now. It does not keep the part.
+func (o *order) put(number uint32, part []byte, take func([]byte) error) error {
+	if number != o.next {
+		if o.early[number] != nil || number < o.next || o.held+len(part) > mostEarly {
+			return errOrder
+		}
+		if o.early == nil {
+			o.early = map[uint32][]byte{}
+		}
+		o.early[number] = append(make([]byte, 0, len(part)), part...)
+		o.held += len(part)
+		return nil
+	}
+	for part != nil {
+		o.next++
+		if err := take(part); err != nil {
+			return err
+		}
+		part = o.early[o.next]
+		delete(o.early, o.next)
+		o.held -= len(part)
+	}
+	return nil
+}
+
+// unit returns the unit in a request: what its body hides, and a cookie.
+func unit(hidden []byte, r *http.Request) []byte {
+	if c, err := r.Cookie(hiddenCookie); err == nil {
+		if more, err := base64.RawURLEncoding.Strict().DecodeString(c.Value); err == nil {
+			hidden = append(hidden, more...)
+		}
+	}
+	return hidden
+}
+
+// takeUnit passes on what a request carries. v.mu is held.
+func (v *visitor) takeUnit(unit []byte) {
+	if len(unit) < leastUnit {
+		return
+	}
+	number, blocks := binary.BigEndian.Uint32(unit), unit[orderSize:]
+	if v.feed == nil && number != v.units.next { // a client sends nothing beside its hello
+		v.stranger = true
+		return
+	}
+	if v.units.put(number, blocks, func(b []byte) error { v.take(b); return nil }) != nil {
+		v.leave()
+	}
+}
+
+// carry answers a client. It returns false if the answer is that of the site.
+func (v *visitor) carry(w http.ResponseWriter, r *http.Request, it *item) bool {
+	v.mu.Lock()
+	client := v.feed != nil
+	v.mu.Unlock()
+	if !client || it.carries() == 0 || r.Method == http.MethodHead {
+		return false
+	}
+	if it.Fresh() != "" {
+		withoutValidators(w.Header())
+		think(it)
+	} else {
+		w.Header().Set("Accept-Ranges", "bytes")
+	}
+	left := len(it.Body)
+	if v.compresses(w, r, it) {
+		sizes := it.sizes()
+		left = sizes[mrand.IntN(len(sizes))]
+	}
+	w.Header().Set("Content-Length", strconv.Itoa(left))
+	w.WriteHeader(it.Status)
+	if left < markSize {
+		return true
+	}
+	_, err := w.Write(v.mark[:])
+	b := make([]byte, partSize)
+	for left -= markSize; left > 0 && err == nil; left -= len(b) {
+		b = b[:min(left, partSize)]
+		v.part(b)
+		_, err = w.Write(b) // it waits while the client or the network is slow, so the next part holds what came meanwhile
+	}
+	return true
+}
+
+// part fills a part.
+func (v *visitor) part(b []byte) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if len(b) < partHead+block.Overhead || v.feed == nil {
+		_, _ = rand.Read(b) // it never fails
+		return
+	}
+	useful, err := v.feed.Fill(b[partHead:])
+	if err != nil {
+		v.leave()
+		_, _ = rand.Read(b)
+		return
+	}
+	held := uint32(min(v.feed.Waiting(), usefulPart-1))
+	if useful > 0 {
+		held |= usefulPart
+	}
+	binary.BigEndian.PutUint32(b, v.parts)
+	binary.BigEndian.PutUint32(b[orderSize:], held)
+	v.parts++
+}
+
+// drawUnit fills the unit of a request for an item. A client fills the body of a POST in any case, and uses a cookie if something waits.
+func (t *tab) drawUnit(it *item) ([]byte, error) {
+	room, waits := it.body, t.feed.Waiting()
+	switch {
+	case !t.known:
+		room += orderSize + min(waits, mostHello) + 2*block.Overhead
+	case waits > 0 && waits > room-orderSize:
+		room += cookieRoom
+	}
+	t.useful = false
+	if room < leastUnit {
+		return nil, nil
+	}
+	b := make([]byte, room)
+	useful, err := t.feed.Fill(b[orderSize:])
+	if err != nil {
+		return nil, err
+	}
+	binary.BigEndian.PutUint32(b, t.units)
+	t.units++
+	t.useful = useful > 0
+	return b, nil
+}
+
+// enclose returns the body and the cookie of a request that carries a unit.
+func (it *item) enclose(unit []byte) (body []byte, cookie string) {
+	body = it.Posted
+	if it.body > 0 {
+		body, unit = unit[:it.body], unit[it.body:]
+	}
+	if len(unit) > 0 {
+		cookie = hiddenCookie + "=" + base64.RawURLEncoding.EncodeToString(unit)
+	}
+	return body, cookie
+}
+
+// takeParts takes the parts of an answer. ours is false if the bridge gave the answer of the site.
+func (t *tab) takeParts(it *flight, r *http.Response) (ours bool, err error) {
+	if it.carries() == 0 || r.StatusCode != it.Status || r.ContentLength < leastSealed {
+		return false, nil
+	}
+	in := bufio.NewReaderSize(r.Body, partSize)
+	r.Body = struct {
+		io.Reader
+		io.Closer
+	}{in, r.Body}
+	if mark, err := in.Peek(markSize); err != nil || !bytes.Equal(mark, t.mark[:]) {
+		return false, err
+	}
+	_, _ = in.Discard(markSize) // it is there
+	if !t.known {
+		t.known = true // no other request is on its way
+	}
+	b := make([]byte, partSize)
+	for left := r.ContentLength - markSize; left >= partHead+block.Overhead; left -= int64(len(b)) {
+		b = b[:min(left, partSize)]
+		if _, err := io.ReadFull(in, b); err != nil {
+			return true, err
+		}
+		number, held := binary.BigEndian.Uint32(b), binary.BigEndian.Uint32(b[orderSize:])
+		t.visit.got(it, len(b)-partHead, head{held &^ usefulPart, held&usefulPart != 0})
+		if err := t.takePart(number, b[partHead:]); err != nil {
+			return true, fmt.Errorf("part %d: %w", number, err)
+		}
+	}
+	return true, nil
+}
+
+func (t *tab) takePart(number uint32, b []byte) error {
+	t.taking.Lock()
+	defer t.taking.Unlock()
+	return t.parts.put(number, b, t.feed.Take)
+}
