@@ -244,7 +244,7 @@ func (c *Cloud) openAddresses(ctx context.Context) (err error) {
 	if !c.o.addresses() || !c.parts.Switch && !c.parts.DNS {
 		return nil
 	}
-	if c.addresses, err = newAddresses(c.o); err != nil || !c.parts.Switch {
+	if c.addresses, err = newAddresses(c.o); err != nil || !c.parts.Switch || c.o.Device == "" { // the switch may be on another machine
 		return err
 	}
 	if err = c.addresses.lead(ctx, c.db); err != nil && c.o.Mode != gateway.V6 {
