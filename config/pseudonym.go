@@ -120,6 +120,9 @@ func (c PseudonymCloud) problems() problems {
 func (c PseudonymCloud) addressProblems(wrong problems) {
 	mode := gateway.Mode(c.GatewayMode)
 	if c.V6Prefix == "" {
+		if c.V6Device != "" {
+			wrong.say("v6-device", "it needs v6-prefix", "an IPv6 prefix of /64 that is routed to the switch, such as 2001:db8:77:1::/64")
+		}
 		if mode == gateway.V6 {
 			wrong.say("v6-prefix", "it is missing, and gateway-mode v6 needs it", "an IPv6 prefix of /64 that is routed to the switch, such as 2001:db8:77:1::/64")
 		}

@@ -36,10 +36,10 @@ const questionsAtOnce = 64
 
 // addresses knows the keys of pseudo-addresses, and the numbers of tenants. Switches make both, and share them by the database.
 type addresses struct {
-	o    Options
-	seal *database.Seal
-	// leads takes what was learnt. It is nil in a process without a switch, which makes no keys.
-	leads *v6switch.Switch
+	o     Options
+	seal  *database.Seal
+	leads *v6switch.Switch // takes what was learnt; nil in a process without a switch
+	makes bool             // keys and numbers, as processes with a switch do
 
 	ring    atomic.Pointer[address.Ring]
 	newest  atomic.Int64                      // number of the newest key
@@ -72,7 +72,7 @@ func newAddresses(o Options) (*addresses, error) {
 func (a *addresses) keys(ctx context.Context, db *database.DB, now time.Time) ([]database.AddressKey, error) {
 	rows, err := db.AddressKeys(ctx, a.seal)
 	due := now.Add(addressLead).Unix() / int64(addressPeriod/time.Second)
-	if err != nil || a.leads == nil {
+	if err != nil || !a.makes {
 		return rows, err
 	}
 	if len(rows) > 0 && rows[0].Number > due+1 {
@@ -155,7 +155,7 @@ func (a *addresses) tenants(ctx context.Context, db *database.DB) (map[string]ui
 			continue
 		}
 		n, ok := given[t.Site]
-		if !ok && a.leads != nil {
+		if !ok && a.makes {
 			if n, err = number(ctx, db, t.Site); err != nil {
 				return nil, nil, err
 			}
@@ -244,7 +244,7 @@ func (c *Cloud) openAddresses(ctx context.Context) (err error) {
 	if !c.o.addresses() || !c.parts.Switch && !c.parts.DNS {
 		return nil
 	}
-	if c.addresses, err = newAddresses(c.o); err != nil || !c.parts.Switch {
+	if c.addresses, err = newAddresses(c.o); err != nil || !c.parts.Switch || c.o.Device == "" { // the switch may be on another machine
 		return err
 	}
 	if err = c.addresses.lead(ctx, c.db); err != nil && c.o.Mode != gateway.V6 {
@@ -288,7 +288,7 @@ func (a *addresses) handTo(ctx context.Context, db *database.DB, s *v6switch.Swi
 	if err := s.Attach(); err != nil {
 		return err
 	}
-	a.leads = s
+	a.leads, a.makes = s, true
 	return a.look(ctx, db, time.Now())
 }
 

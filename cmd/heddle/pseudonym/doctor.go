@@ -24,10 +24,12 @@ import (
 	"heddle/internal/errhint"
 	"heddle/internal/netutil"
 	"heddle/internal/text"
+	"heddle/pseudonym"
 	"heddle/pseudonym/ca"
 	"heddle/pseudonym/cloud"
 	"heddle/pseudonym/database"
 	"heddle/pseudonym/gateway"
+	"heddle/pseudonym/gateway/v6switch"
 )
 
 // checkFor bounds one question to the network.
@@ -43,9 +45,10 @@ func newDoctorCommand() *cobra.Command {
 		Short: "Check a cloud, and say what to do",
 		Long: `Doctor looks at a cloud as its users do: keys and certificates, the database,
 the public suffix list, whether this machine's nameserver finds the zone,
-whether the gateways lead to the store, and whether the sidecars can be reached
-from here. Run it where the store runs, which has the keys. It changes nothing,
-and talks to the cloud alone.`,
+whether the gateways lead to the store, whether the sidecars can be reached from
+here, and whether a switch may and does lead to tenants by pseudo-addresses. Run
+it where the store runs, which has the keys. It changes nothing, and talks to the
+cloud alone.`,
 		Example: "  heddle pseudonym doctor cloud.toml",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -104,10 +107,17 @@ func examine(ctx context.Context, c config.PseudonymCloud, o cloud.Options) (all
 	if err != nil {
 		add("sidecars", refused(err))
 	}
+	if o.Device != "" {
+		add("switch", checkSwitch(o))
+	}
 	for _, t := range tenants {
-		if t.Site != o.Zone.Store() {
-			add("sidecar "+t.Site, checkSidecar(ctx, t))
+		if t.Site == o.Zone.Store() {
+			continue
 		}
+		if _, ok := gateway.V6Address(t.Addresses); ok && o.Prefix.IsValid() && len(o.Ports) > 0 {
+			add("v6 "+t.Site, checkPseudoAddress(ctx, o, db, t.Site))
+		}
+		add("sidecar "+t.Site, checkSidecar(ctx, t))
 	}
 	return all
 }
@@ -210,9 +220,41 @@ func checkGateway(ctx context.Context, c config.PseudonymCloud, o cloud.Options,
 	return checks.Result{Verdict: checks.Yes, What: "leads to the store"}
 }
 
+// checkSwitch looks whether this machine may lead packets to pseudo-addresses.
+func checkSwitch(o cloud.Options) checks.Result {
+	s, err := v6switch.New(v6switch.Options{Device: o.Device, Prefix: o.Prefix, Ports: o.Ports})
+	if err == nil {
+		err = errors.Join(v6switch.Routes(o.Device), s.Close())
+	}
+	if err != nil {
+		return refused(err)
+	}
+	return checks.Result{Verdict: checks.Yes, What: "this machine may lead packets that arrive on " + o.Device + " to tenants"}
+}
+
+// checkPseudoAddress comes to a tenant as its users do.
+func checkPseudoAddress(ctx context.Context, o cloud.Options, db *database.DB, site string) checks.Result {
+	at, err := cloud.CheckAddress(ctx, o, db, site)
+	switch {
+	case errors.Is(err, pseudonym.ErrNone):
+		return checks.Result{Verdict: checks.No, What: "no switch leads to it, so the gateway does", Hint: "start serve where v6-device is, and look at its log"}
+	case err != nil:
+		return refused(err)
+	}
+	if err := checkListens(ctx, netip.AddrPortFrom(at, o.Ports[0]).String()); err != nil {
+		return checks.Result{Verdict: checks.No, What: "it does not answer at its pseudo-addresses: " + err.Error(), Hint: "run ip -6 route add local " + o.Prefix.String() +
+			" dev lo there, and let its sidecar listen at [::]:" + fmt.Sprint(o.Ports[0]) + "; does the network route the prefix to the switch?"}
+	}
+	return checks.Result{Verdict: checks.Yes, What: "answers at its pseudo-addresses"}
+}
+
 func checkSidecar(ctx context.Context, t database.Tenant) checks.Result {
 	var down []string
 	verdict := checks.Partly
+	t.Addresses = slices.DeleteFunc(slices.Clone(t.Addresses), func(a string) bool { return strings.HasPrefix(a, gateway.V6Prefix) }) // see checkPseudoAddress
+	if len(t.Addresses) == 0 {
+		return checks.Result{Verdict: checks.Yes, What: "it is reached by pseudo-addresses alone"}
+	}
 	for _, address := range t.Addresses {
 		if err := checkListens(ctx, address); err != nil {
 			down = append(down, err.Error())

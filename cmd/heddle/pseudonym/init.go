@@ -22,7 +22,7 @@ import (
 type initFlags struct {
 	Dir     string   `flag:"dir" help:"make the files in <DIR>; one of the zone's name where it is not given" complete:"dir"`
 	Gateway []string `flag:"gateway" help:"a public <ADDRESS> of the gateway"`
-	Renew   bool     `flag:"renew" help:"make a new issuing certificate only, with the root's key, and a gateway.key if there is none"`
+	Renew   bool     `flag:"renew" help:"make a new issuing certificate only, with the root's key, and a gateway.key and address.key if there are none"`
 	Import  string   `flag:"import" help:"take an intermediate of your own CA for the issuing certificate: a PEM <FILE> with its chain up to the root" complete:"file"`
 	Key     string   `flag:"import-key" help:"the <FILE> of the intermediate's private key, PKCS #8 in PEM" complete:"file"`
 }

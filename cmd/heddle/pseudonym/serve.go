@@ -65,6 +65,9 @@ connections that are open.`,
 			if len(only) > 0 {
 				parts = only
 			}
+			if slices.Contains(only, partSwitch) && o.Device == "" {
+				return &path.Error{What: "--only " + partSwitch, Why: "there is nothing to lead", Hint: "set v6-prefix and v6-device"}
+			}
 			if dryRun {
 				_, err := fmt.Fprintf(cmd.OutOrStdout(), "would serve %s: %s\n", c.Zone, strings.Join(parts, ", "))
 				return err
@@ -86,6 +89,9 @@ func runServe(cmd *cobra.Command, f config.PseudonymCloud, o cloud.Options, part
 		return err
 	}
 	defer c.Close()
+	if !c.Leads() && slices.Equal(parts, []string{partSwitch}) {
+		return &path.Error{What: "the switch", Why: "it cannot lead packets to tenants", Hint: "look at the warning before"}
+	}
 	show := func() control.Status {
 		s := c.Status()
 		return control.Status{Pseudonym: &s}

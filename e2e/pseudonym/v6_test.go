@@ -1,0 +1,149 @@
+package pseudonym
+
+import (
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gopacket/gopacket/layers"
+
+	"heddle/internal/polltest"
+	"heddle/lab"
+	"heddle/lab/labtest"
+	"heddle/lab/peer"
+	"heddle/pseudonym"
+)
+
+// The networks of the world with IPv6: between client and isp, isp and cloud, and cloud and sites; and that of pseudo-addresses.
+const (
+	v6Client = "2001:db8:c::"
+	v6Cloud  = "2001:db8:b::"
+	v6Prefix = "2001:db8:77:1::/64"
+)
+
+// withIPv6 is a world of [lab.OpenCloud] with IPv6, where the isp routes pseudo-addresses to the cloud, and each site takes them for its own.
+func withIPv6(t *testing.T, sites ...string) *world {
+	t.Helper()
+	t.Parallel()
+	w := &world{Overlay: labtest.UpOverlay(t, lab.OpenCloud("cloud", sites...)), t: t, dir: filepath.Join(t.TempDir(), "cloud")}
+	ip := func(host, command string) {
+		t.Helper()
+		if out, err := w.Host(host).Command(t.Context(), "ip", append([]string{"-6"}, strings.Fields(command)...)...).CombinedOutput(); err != nil {
+			t.Fatalf("%s: ip -6 %s: %v\n%s", host, command, err, out)
+		}
+	}
+	ip("client", "address add "+v6Client+"2/64 dev net nodad")
+	ip("isp", "address add "+v6Client+"1/64 dev client nodad")
+	ip("isp", "address add "+v6Cloud+"2/64 dev cloud nodad")
+	ip("cloud", "address add "+v6Cloud+"1/64 dev isp nodad")
+	ip("client", "route add default via "+v6Client+"1")
+	ip("cloud", "route add default via "+v6Cloud+"2")
+	ip("isp", "route add "+v6Prefix+" via "+v6Cloud+"1")
+	for i, site := range sites {
+		network := fmt.Sprintf("fd09:%d::", i+1)
+		ip("cloud", "address add "+network+"1/64 dev "+site+" nodad")
+		ip(site, "address add "+network+"2/64 dev cloud nodad")
+		ip(site, "route add default via "+network+"1")
+		ip(site, "route add local "+v6Prefix+" dev lo")
+	}
+	var err error
+	if w.cloud, err = peer.NewCloud(t.Context(), w.Overlay.Overlay, w.dir, gateway); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// A switch leads a client's packets to the site by their address, of which each visit has another. The gateway has no part in it, and an
+// observer sees addresses that tell nothing.
+func TestPseudoAddresses(t *testing.T) {
+	w := withIPv6(t, "news", "shop")
+	const metrics = "127.0.0.1:9480"
+	if err := w.cloud.Replace(`# gateway-mode = "auto"`, `gateway-mode = "v6"`, `# v6-prefix = "2001:db8:77:1::/64"`, `v6-prefix = "`+v6Prefix+`"`,
+		`# v6-device = "eth0"`, `v6-device = "isp"`, `listen = [":443"]`, `listen = [":443", ":8443"]`, `# metrics = "127.0.0.1:9480"`, `metrics = "`+metrics+`"`); err != nil {
+		t.Fatal(err)
+	}
+	serving, err := w.cloud.Serve(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	visits := map[string]registered{}
+	for i, site := range []string{news, shop} {
+		host := strings.TrimSuffix(site, ".example")
+		w.webServer(site, host)
+		key := filepath.Join(t.TempDir(), "tenant.pem")
+		id := strings.TrimSpace(w.Run(host, "pseudonym", "tenant", "key", "--identity", key))
+		w.Run("cloud", "pseudonym", "tenant", "add", w.cloud.File(), site, "--address", fmt.Sprintf("v6:fd09:%d::2", i+1), "--key", id)
+		near := w.Host(host).Addrs()[0].Prev()
+		w.Start(host, "listening on", "pseudonym", "tenant", "run", "--zone", zone, "--root", w.cloud.Root(), "--identity", key, "--to", "http://127.0.0.1:80",
+			"--store", netip.AddrPortFrom(near, 4481).String(), "--listen", "[::]:8443") // the site has port 443 itself
+		r := w.get(site)
+		r.URL = strings.Replace(r.URL, r.Name+"/", r.Name+":8443/", 1)
+		visits[site] = r
+		polltest.Await(t, "switch and nameserver learn of "+site, func() bool {
+			_, status, err := w.curl(r, r.URL, "-6")
+			return err == nil && status == 200
+		})
+	}
+	relayed := number(w, metrics, "heddle_pseudonym_gateway_relayed")
+
+	const atClient, atNews = "isp/client", "cloud/news"
+	stop := labtest.Watch(t, w.Instance, atClient, atNews)
+	const times = 3
+	for range times {
+		for site, r := range visits {
+			if page, status, err := w.curl(r, r.URL, "-6"); err != nil || status != 200 || !strings.Contains(page, text(site)) {
+				t.Fatalf("%s: %d, %v, %s\n%s", site, status, err, page, serving.Log())
+			}
+		}
+	}
+	if page, status, err := w.curl(visits[news], visits[news].To("/large.bin"), "-6"); err != nil || status != 200 || len(page) != 5<<20 {
+		t.Fatalf("%d bytes, %d, %v", len(page), status, err)
+	}
+	seen := stop()
+	if n := number(w, metrics, "heddle_pseudonym_gateway_relayed"); n != relayed {
+		t.Errorf("the gateway relayed %v connections", n-relayed)
+	}
+	if n := number(w, metrics, "heddle_pseudonym_switch_led"); n == 0 {
+		t.Error("the switch led no packets")
+	}
+	prefix, to := netip.MustParsePrefix(v6Prefix), map[netip.Addr]bool{}
+	for _, p := range seen[atClient] {
+		ip, ok := p.Layer(layers.LayerTypeIPv6).(*layers.IPv6)
+		tcp, isTCP := p.Layer(layers.LayerTypeTCP).(*layers.TCP)
+		if !ok || !isTCP {
+			continue
+		}
+		from, _ := netip.AddrFromSlice(ip.SrcIP)
+		target, _ := netip.AddrFromSlice(ip.DstIP)
+		switch {
+		case target == netip.MustParseAddr(v6Client+"2"):
+			if !prefix.Contains(from) || tcp.RST {
+				t.Errorf("the client's network sees %v", p)
+			}
+		case prefix.Contains(target):
+			to[target] = true
+		default:
+			t.Errorf("the client goes to %v", target)
+		}
+	}
+	if want := times*len(visits) + 1; len(to) < want-1 || len(to) > want { // a name has 1024 addresses, so two may be equal
+		t.Errorf("%d visits went to %d addresses", want, len(to))
+	}
+	// A name that nobody has leads to the gateway by an address of the same kind.
+	own := number(w, metrics, "heddle_pseudonym_switch_own")
+	name := pseudonym.Zone(zone).Name(pseudonym.NewLabel())
+	if _, status, err := w.curl(registered{}, "https://"+name+":8443/", "-6"); err == nil || status != 0 {
+		t.Errorf("%s answers %d", name, status)
+	}
+	polltest.Await(t, "the gateway got packets", func() bool { return number(w, metrics, "heddle_pseudonym_switch_own") > own })
+	// The switch goes on without its process, and the next process takes over.
+	serving.Stop()
+	if serving, err = w.cloud.Serve(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if page, status, err := w.curl(visits[shop], visits[shop].URL, "-6"); err != nil || status != 200 || !strings.Contains(page, text(shop)) {
+		t.Errorf("after a new start: %d, %v, %s\n%s", status, err, page, serving.Log())
+	}
+}
