@@ -227,6 +227,9 @@ func (b *Bridge) open(a *handshake.Accepted, client net.Addr, datagrams bool) (*
 	b.mu.Unlock()
 	o := b.o.Link
 	o.Bridge, o.Datagram, o.Remote, o.Memory = b.o.Key, e.flows.take, client, b.memory.Loan()
+	if b.host != nil && !datagrams {
+		o.Unsent = hostedUnsent
+	}
 	var c *link.Conn
 	var err error
 	if e.link, c, err = link.Respond(o, a, e.id, datagrams); err != nil || !room {

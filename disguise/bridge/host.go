@@ -10,6 +10,10 @@ import (
 	"heddle/internal/connlimit"
 )
 
+// hostedUnsent is how many bytes wait at the bridge for requests of a website's client, which fetches no more in a round trip:
+// more than a megabyte a second over 450 ms.
+const hostedUnsent = 1 << 20
+
 // hosted is one connection of a host's.
 type hosted struct {
 	*Bridge

@@ -6,6 +6,7 @@
 package link
 
 import (
+	"cmp"
 	"io"
 	"net"
 	"sync"
@@ -44,6 +45,7 @@ type Options struct {
 	// Datagram receives datagrams. It must not block, nor call the link, nor keep p.
 	Datagram      func(flow uint16, p []byte)
 	Memory        *reliable.Loan // for more than half a MiB of buffers; may be nil. It ends with the link
+	Unsent        int            // bytes written and not sent; 256 KiB if zero
 	Local, Remote net.Addr       // for LocalAddr and RemoteAddr; may be nil
 	Patience      time.Duration  // how long a link lives without a connection or progress; 90 s if zero
 	RekeyBytes    uint64         // sent in one epoch before the next; 64 GiB if zero
@@ -110,7 +112,7 @@ func newLink(o Options, client bool) *Link {
 	now := time.Now()
 	l := &Link{o: o, client: client, done: make(chan struct{}), starve: make(chan struct{}, 1), progress: now}
 	l.readable.L, l.writable.L = &l.mu, &l.mu
-	l.out = reliable.NewByteSender(reliable.ByteSenderOptions{Buffer: sendBuffer, Least: leastBuffer, Unsent: unsent, Credit: firstCredit, Parts: maxParts, Memory: o.Memory})
+	l.out = reliable.NewByteSender(reliable.ByteSenderOptions{Buffer: sendBuffer, Least: leastBuffer, Unsent: cmp.Or(o.Unsent, unsent), Credit: firstCredit, Parts: maxParts, Memory: o.Memory})
 	l.in = reliable.NewByteReceiver(reliable.ByteReceiverOptions{Window: firstCredit, Widest: widest, Pieces: maxPieces, RTT: l.longestRTT, Memory: o.Memory})
 	l.timer = time.AfterFunc(time.Hour, l.tick)
 	l.alarmAt = now.Add(time.Hour)

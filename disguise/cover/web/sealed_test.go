@@ -349,6 +349,40 @@ func TestCertificatesOfABridge(t *testing.T) {
 	})
 }
 
+// All of a page but media is loaded, at its times, whether something waits or not. Media go on when much waits.
+func TestSchedule(t *testing.T) {
+	c, err := newCatalogue(webtest.Site(), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := newVisit(c)
+	if got := v.open(10_000_000); got.URL != "/watch" {
+		t.Fatalf("it opens %s", got.URL)
+	}
+	loaded := func(want int) (objects, media int) {
+		for {
+			next, at := v.scheduled(want)
+			if next < 0 {
+				return objects, media
+			}
+			if l := v.rest[next]; at != v.opened.Add(l.at) {
+				t.Errorf("%s is due at %v, want %v", c.items[l.number].URL, at.Sub(v.opened), l.at)
+			} else if c.items[l.number].media() {
+				media++
+			} else {
+				objects++
+			}
+			v.rest = slices.Delete(v.rest, next, next+1)
+		}
+	}
+	if objects, media := loaded(100); objects != 5 || media != 0 {
+		t.Errorf("%d objects and %d media for little", objects, media)
+	}
+	if objects, media := loaded(leastBulk); objects != 0 || media != webtest.Segments {
+		t.Errorf("%d objects and %d media for much", objects, media)
+	}
+}
+
 // Any page with an object of some size will do, whether scripts fetch something or not.
 func TestSitesInsideTLS(t *testing.T) {
 	only := func(objects ...site.Object) *site.Site {

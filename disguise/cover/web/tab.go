@@ -113,7 +113,7 @@ func (t *tab) run(ctx context.Context, s speaker, most int) error {
 			if t.over(began) {
 				return nil
 			}
-			it, hidden, pause, err := t.visit.next(t, time.Now())
+			f, hidden, pause, err := t.visit.next(t, time.Now())
 			if pause != nil {
 				<-slots
 				if err := t.wait(ctx, pause); err != nil {
@@ -121,10 +121,9 @@ func (t *tab) run(ctx context.Context, s speaker, most int) error {
 				}
 				continue
 			}
-			useful := t.useful
+			f.useful = t.useful
 			one := func() error {
 				defer func() { <-slots }()
-				f := &flight{item: it, useful: useful}
 				if err == nil {
 					err = t.exchange(s, f, hidden)
 				}
@@ -195,6 +194,7 @@ func (t *tab) wait(ctx context.Context, p *pause) error {
 // flight is a request and its answer.
 type flight struct {
 	*item
+	load    bool  // of the page, as it was recorded
 	useful  bool  // the request hides more than padding
 	said    *head // what the bridge says of the link; may be nil
 	arrived int   // bytes of blocks inside TLS

@@ -21,6 +21,8 @@ type visit struct {
 	cookies []*http.Cookie
 	tabs    int
 	flights int // requests on the way
+	loading int // those of them that are loads of the page, inside TLS
+	used    int // bytes of use that the page carried, inside TLS
 	held    int // bytes that the bridge held for the client when it last said so
 	asked   int // bytes that the answers on the way carry
 	backoff time.Duration
@@ -70,9 +72,10 @@ type sender interface {
 
 // next returns what a connection fetches next, and what the request hides. Otherwise it returns what to wait for: a change, or the time.
 // All connections ask one after the other, so that no two fetch something for the same bytes.
-func (v *visit) next(s sender, now time.Time) (it *item, hidden []byte, wait *pause, err error) {
+func (v *visit) next(s sender, now time.Time) (out *flight, hidden []byte, wait *pause, err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	var it *item
 	up, want := s.waiting(), v.held-v.asked
 	due := v.flights == 0 && !now.Before(v.poll)
 	next, at := v.scheduled(want)
@@ -84,6 +87,7 @@ func (v *visit) next(s sender, now time.Time) (it *item, hidden []byte, wait *pa
 	case loads:
 		it = v.items[v.rest[next].number]
 		v.rest = slices.Delete(v.rest, next, next+1)
+		v.loading++
 	default:
 		if it = v.choose(up, want, next >= 0); it == nil {
 			return nil, nil, v.pause(next >= 0, at), nil
@@ -95,7 +99,7 @@ func (v *visit) next(s sender, now time.Time) (it *item, hidden []byte, wait *pa
 	v.flights++
 	v.asked += it.carries()
 	hidden, err = s.draw(it)
-	return it, hidden, nil, err
+	return &flight{item: it, load: loads}, hidden, nil, err
 }
 
 // pause is for a connection that has nothing to fetch, or only at a time. v.mu is held.
@@ -133,7 +137,7 @@ func (v *visit) choose(up, want int, scheduled bool) *item {
 	switch {
 	case v.page == nil:
 		return v.open(want)
-	case v.sealed && want >= leastBulk && !scheduled && v.flights == 0: // all of the page is there
+	case v.sealed && want >= leastBulk && !scheduled && v.loading == 0: // all of the page is there
 		return v.open(want)
 	case v.sealed && want >= leastBulk && up == 0:
 		return nil
@@ -152,6 +156,10 @@ func (v *visit) choose(up, want int, scheduled bool) *item {
 
 // open goes to the page that carries so many bytes at the least cost, and fetches its document. v.mu is held.
 func (v *visit) open(want int) *item {
+	if v.page != nil && v.used >= v.room(v.page)/2 {
+		want = max(want, 4*v.used) // the last page was too small
+	}
+	v.used = 0
 	best := &v.pages[0]
 	for i := range v.pages {
 		if p := &v.pages[i]; v.price(p, want) < v.price(best, want) {
@@ -174,7 +182,22 @@ func (v *visit) price(p *page, want int) float64 {
 		}
 		cost, carried = cost+it.cost, carried+it.carries()
 	}
+	if v.sealed {
+		cost += visitCost
+	}
 	return float64(cost) / float64(max(1, min(carried, want)))
+}
+
+// visitCost is what a visit costs beside its exchanges inside TLS, in bytes: a page waits for the end of the last one, and for its document.
+const visitCost = 256 << 10
+
+// room is how many bytes of blocks a page carries.
+func (v *visit) room(p *page) int {
+	n := v.items[p.document].carries()
+	for _, l := range p.loads {
+		n += v.items[l.number].carries()
+	}
+	return n
 }
 
 // live returns what a script of the page fetches again, with the least cost for so many bytes. v.mu is held.
@@ -201,6 +224,9 @@ func (v *visit) done(it *flight) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.flights--
+	if it.load {
+		v.loading--
+	}
 	v.asked -= it.carries() - it.arrived
 	if v.page != nil && v.items[v.page.document] == it.item {
 		v.opening = false
@@ -226,7 +252,10 @@ func (v *visit) got(it *flight, bytes int, said head) {
 	it.arrived += bytes
 	v.asked -= bytes
 	v.held = int(said.held)
-	it.useful = it.useful || said.useful
+	if said.useful {
+		it.useful = true
+		v.used += bytes
+	}
 	v.changed()
 }
 
