@@ -112,7 +112,9 @@ func TestVisitsFollowTheRecording(t *testing.T) {
 					s.server.Send(noise(waits))
 				}
 				time.Sleep(15 * time.Second)
+				client.visit.mu.Lock()
 				page := client.visit.page
+				client.visit.mu.Unlock()
 				s.stop(t)
 				at, sizes := records(s.clientConn.Writes())
 				asked := map[time.Duration]int{}
