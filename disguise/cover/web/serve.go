@@ -264,12 +264,9 @@ func withoutValidators(h http.Header) {
 func (v *visitor) differing(w http.ResponseWriter, r *http.Request, it *item, key requestKey, tokens bool) {
 	withoutValidators(w.Header())
 	think(it)
-	select {
-	case v.fresh <- struct{}{}:
-		defer func() { <-v.fresh }()
-	case <-r.Context().Done():
-		return
-	}
+	// The context of the request is of no use here: it also ends when the visitor has sent her last request, and then she still gets the answers.
+	v.fresh <- struct{}{}
+	defer func() { <-v.fresh }()
 	body := it.Body
 	if it.down > 0 {
 		changed, err := it.answer.Embed(it.Body, v.payload(it, key, tokens))
