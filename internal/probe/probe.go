@@ -10,10 +10,11 @@ import (
 	"errors"
 	"io"
 	"math"
-	"math/big"
 	"net"
 	"syscall"
 	"time"
+
+	"heddle/internal/draw"
 )
 
 // Kind is a kind of probe.
@@ -32,31 +33,22 @@ const longest = 20_000
 var Kinds = []Kind{
 	{"silence", func([]byte) []byte { return nil }},
 	{"random", func([]byte) []byte { // lengths of all magnitudes
-		b := make([]byte, int(math.Exp(float64(below(1<<20))/(1<<20)*math.Log(longest))))
+		b := make([]byte, int(math.Exp(float64(draw.Below(1<<20))/(1<<20)*math.Log(longest))))
 		_, _ = rand.Read(b)
 		return b
 	}},
 	{"replay", func(flight []byte) []byte { return flight }},
-	{"cut", func(flight []byte) []byte { return flight[:below(len(flight))] }},
+	{"cut", func(flight []byte) []byte { return flight[:draw.Below(len(flight))] }},
 	{"flipped", func(flight []byte) []byte {
 		b := append([]byte(nil), flight...)
 		if len(b) > 0 {
-			b[below(len(b))] ^= 1 << below(8)
+			b[draw.Below(len(b))] ^= 1 << draw.Below(8)
 		}
 		return b
 	}},
 	{"tls", func([]byte) []byte { return clientHello() }},
 	{"http", func([]byte) []byte { return []byte("GET / HTTP/1.1\r\nHost: web.example\r\n\r\n") }},
 	{"ssh", func([]byte) []byte { return []byte("SSH-2.0-OpenSSH_9.6\r\n") }},
-}
-
-// below draws a number from 0 to n-1, or 0 for no n.
-func below(n int) int {
-	if n <= 0 {
-		return 0
-	}
-	drawn, _ := rand.Int(rand.Reader, big.NewInt(int64(n))) // it never fails
-	return int(drawn.Int64())
 }
 
 // clientHello is what a TLS client sends first.

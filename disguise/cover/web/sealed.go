@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	mrand "math/rand/v2"
 	"net/http"
 	"slices"
 	"strconv"
@@ -18,6 +17,7 @@ import (
 
 	"heddle/disguise/block"
 	"heddle/disguise/carrier"
+	"heddle/internal/draw"
 )
 
 // Inside TLS nobody but the two ends reads what they say, so blocks take the place of whole bodies, of the same size.
@@ -116,22 +116,27 @@ func (c *catalogue) complete(p *page) bool {
 	return room > 0 && len(p.live) > 0
 }
 
-// order puts numbered parts of a stream in order. The zero value is ready.
+// order puts numbered parts of a stream in order.
 type order struct {
+	most  int // bytes that may wait for others
 	next  uint32
 	early map[uint32][]byte
 	held  int // bytes of them
 }
 
-// mostEarly is how many bytes may wait for others: more than HTTP/2 lets a peer send at once.
-const mostEarly = 32 << 20
+// How many bytes of parts may wait for others. At a client it is more than HTTP/2 lets the bridge send at once. A bridge has many clients, and the units
+// of the requests that it serves at a time are seldom large.
+const (
+	mostEarly = 32 << 20
+	mostUnits = 4 << 20
+)
 
 var errOrder = errors.New("the parts of a connection do not follow each other")
 
 // put takes a part, and passes on all that is in order now. It does not keep the part.
 func (o *order) put(number uint32, part []byte, take func([]byte) error) error {
 	if number != o.next {
-		if o.early[number] != nil || number < o.next || o.held+len(part) > mostEarly {
+		if o.early[number] != nil || number < o.next || o.held+len(part) > o.most {
 			return errOrder
 		}
 		if o.early == nil {
@@ -195,7 +200,7 @@ func (v *visitor) carry(w http.ResponseWriter, r *http.Request, it *item) bool {
 	left := len(it.Body)
 	if v.compresses(w, r, it) {
 		sizes := it.sizes()
-		left = sizes[mrand.IntN(len(sizes))]
+		left = sizes[draw.Below(len(sizes))]
 	}
 	w.Header().Set("Content-Length", strconv.Itoa(left))
 	w.WriteHeader(it.Status)

@@ -140,7 +140,7 @@ func TestVisitsFollowTheRecording(t *testing.T) {
 	}
 }
 
-// What a client gets for a request has the size of what a stranger gets, and differs as much from visit to visit.
+// A client's answers have the sizes of a stranger's, and differ as much from visit to visit.
 func TestSizesAreThoseOfStrangers(t *testing.T) {
 	client, bridge := sealedPair(t, cover.Life{})
 	_, parameters, err := client.Client()
@@ -419,7 +419,7 @@ func TestSitesInsideTLS(t *testing.T) {
 }
 
 func TestOrder(t *testing.T) {
-	var o order
+	o := order{most: mostUnits}
 	var got []byte
 	take := func(b []byte) error { got = append(got, b...); return nil }
 	for _, n := range []byte{2, 0, 3, 1, 4} {
@@ -433,7 +433,7 @@ func TestOrder(t *testing.T) {
 	if o.put(4, []byte{1}, take) == nil || o.put(6, []byte{1}, take) != nil || o.put(6, []byte{1}, take) == nil {
 		t.Error("a part came twice")
 	}
-	if o.put(7, make([]byte, mostEarly), take) == nil {
+	if o.put(7, make([]byte, mostUnits), take) == nil {
 		t.Error("too much waits")
 	}
 	if err := o.put(5, nil, take); err != nil {
@@ -459,7 +459,7 @@ func FuzzParts(f *testing.F) {
 		v := newVisit(client.catalogue)
 		on := *client
 		on.visit = v
-		tab := &tab{factory: &on, feed: newVeiled(1, 2)}
+		tab := &tab{factory: &on, feed: newVeiled(1, 2), parts: order{most: mostEarly}}
 		it := &flight{item: client.items[number]}
 		v.flights, v.asked = 1, it.carries()
 		r := &http.Response{StatusCode: 200, Header: http.Header{}, ContentLength: int64(len(body)), Body: io.NopCloser(strings.NewReader(body))}

@@ -21,6 +21,7 @@ import (
 
 	"heddle/disguise/cover"
 	"heddle/disguise/site"
+	"heddle/internal/draw"
 )
 
 // Bounds of what a visitor can make the bridge hold or wait for.
@@ -74,7 +75,7 @@ func (f *factory) Host(ctx context.Context, c net.Conn, enter cover.Enter) {
 // serve is the website for one connection.
 func (f *factory) serve(ctx context.Context, c net.Conn, v *visitor) {
 	done := make(chan struct{})
-	v.fresh = make(chan struct{}, mostFresh)
+	v.fresh, v.units.most = make(chan struct{}, mostFresh), mostUnits
 	if f.tls != nil {
 		c = tls.Server(c, f.tls)
 	}
@@ -282,7 +283,7 @@ func (v *visitor) differing(w http.ResponseWriter, r *http.Request, it *item, ke
 // think waits as long as the site did before it answered, or half as long at least. It is the same for everybody.
 func think(it *item) {
 	if most := min(time.Duration(it.WaitMS)*time.Millisecond, mostThink); most > 0 {
-		time.Sleep(most/2 + mrand.N(most/2+1))
+		time.Sleep(most/2 + time.Duration(draw.Below(int(most/2)+1)))
 	}
 }
 

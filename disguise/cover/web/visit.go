@@ -1,11 +1,12 @@
 package web
 
 import (
-	"math/rand/v2"
 	"net/http"
 	"slices"
 	"sync"
 	"time"
+
+	"heddle/internal/draw"
 )
 
 // visit is what the connections of a client share: the page that is open, what of it is yet to be fetched, the cookies, and what is known of
@@ -146,7 +147,7 @@ func (v *visit) choose(up, want int, scheduled bool) *item {
 			return v.open(want)
 		}
 		it := v.items[v.rest[0].number]
-		if up <= it.up() || v.flights > 0 && rand.IntN(2) == 0 { // or else what goes up would wait for long
+		if up <= it.up() || v.flights > 0 && draw.Below(2) == 0 { // or else what goes up would wait for long
 			v.rest = v.rest[1:]
 			return it
 		}
@@ -240,7 +241,7 @@ func (v *visit) done(it *flight) {
 		v.backoff = pollFirst
 	}
 	// No fixed period.
-	v.poll = time.Now().Add(v.backoff/2 + rand.N(v.backoff))
+	v.poll = time.Now().Add(v.backoff/2 + time.Duration(draw.Below(int(v.backoff))))
 	v.changed()
 }
 
@@ -277,7 +278,7 @@ func (v *visit) keep(set []*http.Cookie) {
 	}
 }
 
-// What a stranger's site can make a client keep.
+// Limits of the cookies that a client keeps of a stranger's site.
 const (
 	mostCookies = 64
 	mostCookie  = 4096 // bytes

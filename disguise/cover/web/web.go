@@ -95,7 +95,7 @@ func (f *factory) Client() (cover.Cover, []byte, error) {
 	parameters := append([]byte{f.number}, f.site.Fingerprint[:]...)
 	var key [headKey]byte
 	_, _ = rand.Read(key[:]) // it never fails
-	return &tab{factory: f, heads: newHeads(key[:]), mark: newHeads(key[:]).mask()}, append(parameters, key[:]...), nil
+	return &tab{factory: f, heads: newHeads(key[:]), mark: newHeads(key[:]).mask(), parts: order{most: mostEarly}}, append(parameters, key[:]...), nil
 }
 
 // Server implements [cover.Factory].

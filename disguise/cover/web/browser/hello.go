@@ -65,7 +65,7 @@ const (
 // recordHeader is the length of what precedes a hello, in bytes (RFC 8446, section 5.1).
 const recordHeader = 5
 
-// Recorded returns a hello that a browser sent. What follows its first record is ignored.
+// Recorded returns a hello that a browser sent. It ignores all bytes behind the first record.
 func Recorded(record []byte) (Hello, error) {
 	said, err := clienthello.Parse(clienthello.Handshake(record))
 	has := func(kind uint16) bool {

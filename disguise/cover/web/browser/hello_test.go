@@ -89,7 +89,7 @@ func shape(h clienthello.Hello) (all []string) {
 	return all
 }
 
-// What an observer sees of the client is what the browser sent, with another name and in another order, and twice it is not the same.
+// A client's hello has the parts of the browser's, with another name and in another order. No two hellos are the same.
 func TestSaysWhatABrowserSays(t *testing.T) {
 	recorded, err := clienthello.Parse(clienthello.Handshake(chromium))
 	if err != nil {
@@ -243,7 +243,7 @@ func TestKnowsItsServer(t *testing.T) {
 	}
 }
 
-// What a browser says is recorded from a connection, in any parts, and nothing else is.
+// Record takes a browser's hello in any parts, and refuses all else.
 func TestRecord(t *testing.T) {
 	got, err := Record(iotest.OneByteReader(bytes.NewReader(chromium)))
 	if err != nil || !bytes.Equal(got, chromium) {

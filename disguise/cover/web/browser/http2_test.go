@@ -195,7 +195,7 @@ func block(fields ...string) []byte {
 	return b.Bytes()
 }
 
-// What a server may not do ends the connection. What ends one answer ends no other.
+// A server that breaks the protocol loses the connection. The end of one answer ends no other.
 func TestHostileServer(t *testing.T) {
 	head := func(f *http2.Framer, id uint32, end bool, fields ...string) {
 		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block(fields...), EndHeaders: true, EndStream: end})
