@@ -17,6 +17,7 @@ import (
 	dbm "github.com/cometbft/cometbft-db"
 
 	"heddle/board/space"
+	"heddle/internal/atomicfile"
 )
 
 // keptSnapshots gives a replica time to fetch one until the second next is written.
@@ -98,30 +99,23 @@ var errStopping = errors.New("the replica stops")
 
 func (s *snapshots) write(height int64, rows dbm.Iterator) (err error) {
 	defer func() { err = errors.Join(err, rows.Close()) }()
-	half := s.file(height) + ".half"
-	f, err := os.OpenFile(half, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	err = atomicfile.WriteFunc(s.file(height), 0o600, func(w io.Writer) error {
+		out := space.NewSnapshotWriter(w)
+		for ; rows.Valid(); rows.Next() {
+			if s.stopping.Load() {
+				return errStopping
+			}
+			if err := out.Row(rows.Key()[1:], rows.Value()); err != nil {
+				return err
+			}
+		}
+		return errors.Join(rows.Error(), out.Flush())
+	})
 	if err != nil {
 		return err
 	}
-	defer os.Remove(half)
-	defer f.Close()
-	out := space.NewSnapshotWriter(f)
-	for ; rows.Valid(); rows.Next() {
-		if s.stopping.Load() {
-			return errStopping
-		}
-		if err := out.Row(rows.Key()[1:], rows.Value()); err != nil {
-			return err
-		}
-	}
-	if err := errors.Join(rows.Error(), out.Flush(), f.Sync()); err != nil {
-		return err
-	}
-	sums, err := sumsOf(half)
+	sums, err := sumsOf(s.file(height))
 	if err != nil {
-		return err
-	}
-	if err := os.Rename(half, s.file(height)); err != nil {
 		return err
 	}
 	s.mu.Lock()

@@ -76,20 +76,26 @@ func TestDocumentedCommandsParse(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		var lines []string
 		for _, block := range shellBlock.FindAllStringSubmatch(string(text), -1) {
-			for line := range strings.Lines(strings.ReplaceAll(block[1], "\\\n", " ")) {
-				if err := parseCommandLine(line); err != nil {
-					t.Errorf("%s: %s: %v", filepath.Base(page), strings.TrimSpace(line), err)
-				}
+			lines = append(lines, strings.Split(strings.ReplaceAll(block[1], "\\\n", " "), "\n")...)
+		}
+		for _, cell := range tableCommand.FindAllStringSubmatch(string(text), -1) {
+			lines = append(lines, cell[1])
+		}
+		for _, line := range lines {
+			if err := parseCommandLine(line); err != nil {
+				t.Errorf("%s: %s: %v", filepath.Base(page), strings.TrimSpace(line), err)
 			}
 		}
 	}
 }
 
 var (
-	shellBlock  = regexp.MustCompile("(?s)```sh\n(.*?)```")
-	heddleWords = regexp.MustCompile(`^(?:sudo |nohup |[A-Z_]+=\S+ )*(?:bin/)?heddle (.*)`)
-	shellEnd    = regexp.MustCompile(` (?:#|\||&|&&|[12]?>\S*|<)(?: .*|$)|;.*$`)
+	shellBlock   = regexp.MustCompile("(?s)```sh\n(.*?)```")
+	tableCommand = regexp.MustCompile("(?m)^\\|.*`((?:sudo |bin/)?heddle [^`]* --[^`]*)`") // with flags: others may name a command only
+	heddleWords  = regexp.MustCompile(`^(?:sudo |nohup |[A-Z_]+=\S+ )*(?:bin/)?heddle (.*)`)
+	shellEnd     = regexp.MustCompile(` (?:#|\||&|&&|[12]?>\S*|<)(?: .*|$)|;.*$`)
 )
 
 // parseCommandLine checks that a line of a shell names a command of heddle, with flags and arguments that it takes.

@@ -37,7 +37,7 @@ func (f family) rules() (all [][]expr.Any) {
 		}
 		all = append(all, nft.Join(nft.IPv6(f.v6), nft.Protocol(f.icmp), nft.TransportByte(0, kind), code, server, nft.Drop))
 	}
-	all = append(all, nft.Join(nft.IPv6(f.v6), nft.Protocol(unix.IPPROTO_TCP), reset, elsewhere, server, nft.Drop))
+	all = append(all, nft.Join(nft.IPv6(f.v6), nft.Protocol(unix.IPPROTO_TCP), nft.TransportBit(flagsAt, 4), elsewhere, server, nft.Drop))
 	if f.v6 {
 		late := nft.Join(nft.IPv6(true), nft.Protocol(unix.IPPROTO_TCP), bareACK, elsewhere, server)
 		all = append(all, nft.Join(late, owned, nft.Accept), nft.Join(late, nft.Drop))
@@ -48,23 +48,17 @@ func (f family) rules() (all [][]expr.Any) {
 // unreachable is the type of ICMP messages of IPv4 whose code 4 tells of a smaller MTU (RFC 1191).
 const unreachable = 3
 
-var notFragmentationNeeded = []expr.Any{transportByte(1), &expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: []byte{4}}}
+var notFragmentationNeeded = []expr.Any{&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 1, Len: 1},
+	&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: []byte{4}}}
 
-// transportByte loads a byte of the header that follows the IP header.
-func transportByte(offset uint32) expr.Any {
-	return &expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: offset, Len: 1}
-}
-
-// reset matches TCP segments with the flag RST, which is in byte 13 (RFC 9293, section 3.1).
-var reset = []expr.Any{transportByte(13),
-	&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 1, Mask: []byte{4}, Xor: []byte{0}},
-	&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{4}}}
+// flagsAt is where a TCP header has its flags; RST is the bit of 4 (RFC 9293, section 3.1).
+const flagsAt = 13
 
 // bareACK matches TCP segments of IPv6 with the flag ACK alone and without data: what follows IPv6's header is at most 60 bytes, as much
 // as TCP's header can take. IPv6 has that length in bytes 4 and 5 (RFC 8200).
-var bareACK = []expr.Any{transportByte(13), &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{0x10}},
+var bareACK = append(nft.TransportByte(flagsAt, 0x10),
 	&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 4, Len: 2},
-	&expr.Cmp{Op: expr.CmpOpLte, Register: 1, Data: []byte{0, 60}}}
+	&expr.Cmp{Op: expr.CmpOpLte, Register: 1, Data: []byte{0, 60}})
 
 // owned matches packets of a socket that a process has open: no other packet has a user to load.
 var owned = []expr.Any{&expr.Meta{Key: expr.MetaKeySKUID, Register: 1}}

@@ -91,9 +91,10 @@ type Backend struct {
 	left    bool // a crash left a guard
 	moved   bool // the server moved: the guard stays
 
-	watch  *path.Watch
-	looked time.Time // last check that everything is in place
-	enough bool      // packets may leave by the plan
+	watch    *path.Watch
+	looked   time.Time // last look
+	verified time.Time // last look at which everything was in place, or 0 after a reported change
+	enough   bool      // packets may leave by the plan
 
 	programs map[programKey]*ebpf.Program
 	devices  map[int]*device

@@ -30,14 +30,21 @@ func (p *Backend) Run(ctx context.Context) error {
 	}
 }
 
-// lookEvery is the time between looks without a reported change. A look asks the kernel a dozen questions.
-const lookEvery = time.Second
+const (
+	// lookEvery is the time between looks without a reported change. Such a look asks the kernel one question, for the guard's counters.
+	lookEvery = time.Second
+	// verifyEvery is the time between looks at all that is in place, as a few settings change without a report.
+	verifyEvery = 30 * time.Second
+)
 
 // tend checks the paths once, and renews the permission to send.
 func (p *Backend) tend(ctx context.Context) (err error) {
 	now, moved := time.Now(), false
-	if p.watch.Changed() || now.Sub(p.looked) >= lookEvery {
-		if moved, err = p.look(ctx); err != nil {
+	if changed := p.watch.Changed(); changed || now.Sub(p.looked) >= lookEvery {
+		if changed {
+			p.verified = time.Time{} // also if this look fails
+		}
+		if moved, err = p.look(ctx, now); err != nil {
 			return err
 		}
 		p.looked = now
@@ -49,9 +56,9 @@ func (p *Backend) tend(ctx context.Context) (err error) {
 	})
 }
 
-// look finds how each path leaves now, and checks that all is in place. It reports whether a path moved.
-func (p *Backend) look(ctx context.Context) (moved bool, err error) {
-	more, err := p.members.Moved(time.Now())
+// look finds how each path leaves now, and checks what is in place. It reports whether a path moved.
+func (p *Backend) look(ctx context.Context, now time.Time) (moved bool, err error) {
+	more, err := p.members.Moved(now)
 	if err != nil {
 		return false, err
 	}
@@ -62,11 +69,15 @@ func (p *Backend) look(ctx context.Context) (moved bool, err error) {
 		}
 	}
 	moved = p.members.Follow(ctx)
-	if err := p.verify(); err != nil {
-		return moved, err
-	}
-	if err := p.arrange(); err != nil {
-		return moved, err
+	if moved || !p.guarded || now.Sub(p.verified) >= verifyEvery {
+		p.verified = time.Time{}
+		if err := p.verify(); err != nil {
+			return moved, err
+		}
+		if err := p.arrange(); err != nil {
+			return moved, err
+		}
+		p.verified = now
 	}
 	p.countRefused()
 	return moved, nil

@@ -1,11 +1,9 @@
 package mptcp
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"net/netip"
-	"os"
 	"sync"
 	"sync/atomic"
 
@@ -14,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"heddle/internal/errhint"
+	"heddle/internal/sysctl"
 	"heddle/path"
 )
 
@@ -118,11 +117,11 @@ const (
 
 // supported returns an error if this machine cannot use MPTCP.
 func supported() error {
-	value, err := os.ReadFile(enabledFile)
+	value, err := sysctl.Get(enabledFile)
 	if err != nil {
 		return &path.Error{What: "mptcp", Why: "this kernel has none", Err: err, Hint: "use --backend stripe, which needs nothing of the kernel"}
 	}
-	if string(bytes.TrimSpace(value)) == "0" {
+	if value == "0" {
 		return &path.Error{What: "mptcp", Why: "it is switched off: net.mptcp.enabled is 0", Hint: "sysctl -w net.mptcp.enabled=1"}
 	}
 	return nil
@@ -131,24 +130,23 @@ func supported() error {
 // borrow makes the next socket use the user-space path manager, which the kernel fixes when it creates a socket. With set,
 // it changes the sysctl until giveBack, which may be called more than once.
 func borrow(set bool) (giveBack func() error, err error) {
-	value, err := os.ReadFile(managerFile)
+	before, err := sysctl.Get(managerFile)
 	if err != nil {
 		return nil, &path.Error{What: "mptcp", Why: "this kernel has no path manager in user space", Err: err, Hint: "it came with Linux 5.19; use --backend stripe"}
 	}
-	before := bytes.TrimSpace(value)
-	if string(before) == "1" {
+	if before == "1" {
 		return func() error { return nil }, nil
 	}
 	if !set {
-		return nil, &path.Error{What: "mptcp", Why: "subflows are not added by programs: net.mptcp.pm_type is " + string(before),
+		return nil, &path.Error{What: "mptcp", Why: "subflows are not added by programs: net.mptcp.pm_type is " + before,
 			Hint: "`sysctl -w net.mptcp.pm_type=1`; --set-path-manager does it for the moment in which the socket is made"}
 	}
-	if err := os.WriteFile(managerFile, []byte("1"), 0); err != nil {
+	if err := sysctl.Set(managerFile, "1"); err != nil {
 		return nil, &path.Error{What: "mptcp", Why: "cannot set net.mptcp.pm_type", Err: err, Hint: errhint.Rights("CAP_NET_ADMIN") + ", or use --backend stripe"}
 	}
 	return sync.OnceValue(func() error {
-		if err := os.WriteFile(managerFile, before, 0); err != nil {
-			return &path.Error{What: "mptcp", Why: "cannot set net.mptcp.pm_type back", Err: err, Hint: "sysctl -w net.mptcp.pm_type=" + string(before)}
+		if err := sysctl.Set(managerFile, before); err != nil {
+			return &path.Error{What: "mptcp", Why: "cannot set net.mptcp.pm_type back", Err: err, Hint: "sysctl -w net.mptcp.pm_type=" + before}
 		}
 		return nil
 	}), nil
