@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"heddle/internal/errhint"
 	"heddle/internal/nft"
 	"heddle/internal/nstest"
+	"heddle/internal/polltest"
 	"heddle/path"
 	"heddle/split"
 	"heddle/split/backend"
@@ -345,4 +347,27 @@ func TestGuardIsMadeAgain(t *testing.T) {
 	table := nft.Inet(r.guard.Table)
 	w.Client.Do(t, func() error { return nft.Remove(table) })
 	w.AwaitGuard(t, table)
+}
+
+// Programs that somebody takes off a device are attached again: the kernel reports it.
+func TestProgramsAreAttachedAgain(t *testing.T) {
+	t.Parallel()
+	w := backendtest.New(t)
+	echo := w.NewEcho(t, backendtest.Server4)
+	r := open(t, w, options(t, echo.At, "uniform", "2ms")).start()
+	index := r.members.Hops()[0].Index
+	w.Client.Do(t, func() error {
+		return netlink.QdiscDel(&netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}})
+	})
+	r.await(func(s split.Status) bool {
+		return slices.ContainsFunc(s.Warnings, func(text string) bool { return strings.Contains(text, "is attached again") })
+	})
+	polltest.Until(t, func() error {
+		return w.Client.Run(func() error {
+			if has, err := bpf.HasClsact(index); err != nil || !has {
+				return fmt.Errorf("the device has a program: %v, %w", has, err)
+			}
+			return nil
+		})
+	})
 }

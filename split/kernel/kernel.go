@@ -48,7 +48,8 @@ type Options struct {
 	backend.Options
 	GSOOff bool // split runs of segments by a pair of devices; needed for units that are counts of packets
 
-	patience time.Duration // 0 means usualPatience
+	patience    time.Duration // 0 means usualPatience
+	verifyEvery time.Duration // 0 means usualVerify
 }
 
 // usualPatience is how long the BPF programs keep sending without this process.
@@ -142,7 +143,7 @@ func Open(ctx context.Context, o Options) (*Backend, error) {
 
 func (p *Backend) open(ctx context.Context) (err error) {
 	o := &p.o
-	o.patience = cmp.Or(o.patience, usualPatience)
+	o.patience, o.verifyEvery = cmp.Or(o.patience, usualPatience), cmp.Or(o.verifyEvery, usualVerify)
 	p.session = session{server: p.members.Server, every: o.Schedule.Every, start: bpf.Monotonic(), mark: drawMark()}
 	if p.session.maps, err = newMaps(len(o.Via)); err != nil {
 		return refused(err)

@@ -33,8 +33,8 @@ func (p *Backend) Run(ctx context.Context) error {
 const (
 	// lookEvery is the time between looks without a reported change. Such a look asks the kernel one question, for the guard's counters.
 	lookEvery = time.Second
-	// verifyEvery is the time between looks at all that is in place, as a few settings change without a report.
-	verifyEvery = 30 * time.Second
+	// usualVerify is the time between looks at all that is in place, as a few settings change without a report.
+	usualVerify = 30 * time.Second
 )
 
 // tend checks the paths once, and renews the permission to send.
@@ -69,7 +69,7 @@ func (p *Backend) look(ctx context.Context, now time.Time) (moved bool, err erro
 		}
 	}
 	moved = p.members.Follow(ctx)
-	if moved || !p.guarded || now.Sub(p.verified) >= verifyEvery {
+	if moved || !p.guarded || now.Sub(p.verified) >= p.o.verifyEvery {
 		p.verified = time.Time{}
 		if err := p.verify(); err != nil {
 			return moved, err

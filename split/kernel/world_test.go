@@ -42,7 +42,7 @@ func every(t *testing.T, text string) schedule.Every {
 
 func options(t *testing.T, server netip.AddrPort, name, unit string) Options {
 	// A busy machine may be late to renew the permission, and then packets are dropped, as they shall be.
-	return Options{patience: time.Minute, Options: backend.Options{Server: server, Dir: t.TempDir(), Options: split.Options{Session: "test", To: server.String(),
+	return Options{patience: time.Minute, verifyEvery: time.Hour, Options: backend.Options{Server: server, Dir: t.TempDir(), Options: split.Options{Session: "test", To: server.String(),
 		Via: backendtest.Via(), Schedule: schedule.Config{Name: name, Every: every(t, unit)}, Log: slog.New(slog.DiscardHandler)}}}
 }
 
