@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"heddle/internal/segment"
+	"heddle/internal/text"
 )
 
 const (
@@ -154,7 +155,7 @@ func (m *member) tooSlow(now time.Time) string {
 	if rate >= least {
 		return ""
 	}
-	return fmt.Sprintf("too slow: %.1f kB/s for %v, and at least %.1f are asked for", rate/1000, passed.Round(time.Second), least/1000)
+	return fmt.Sprintf("too slow: %s/s for %v, and at least %s/s are asked for", text.Size(int64(rate)), passed.Round(time.Second), text.Size(int64(least)))
 }
 
 // drop closes the connection of a member with a reason. c.mu is held.

@@ -12,6 +12,7 @@ import (
 
 	"heddle/internal/reliable"
 	"heddle/internal/segment"
+	"heddle/internal/text"
 	"heddle/path"
 	"heddle/stripe/share"
 )
@@ -146,7 +147,7 @@ func (m *member) slowness(now time.Time) string {
 	case still > silentAfter/2:
 		return fmt.Sprintf(" and took nothing for %v", still.Round(time.Second))
 	case rate > 0 && rate < 4*float64(m.c.minRate):
-		return fmt.Sprintf(": %.1f kB/s", rate/1000)
+		return fmt.Sprintf(": %s/s", text.Size(int64(rate)))
 	case m.out.Unproved() > 0 && confirmed > silentAfter/2: // buffers on the path took much and passed on little
 		return fmt.Sprintf(": nothing was confirmed for %v", confirmed.Round(time.Second))
 	}

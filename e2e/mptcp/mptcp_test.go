@@ -74,9 +74,9 @@ func TestBigTransferTakesAllSubflows(t *testing.T) {
 		return flags
 	}
 	for _, c := range []struct {
-		name, plane string
-		family      family
-		via         []string
+		name, backend string
+		family        family
+		via           []string
 	}{
 		{"mptcp", "mptcp", ipv4, straight}, {"mptcp-nat", "mptcp-nat", ipv4, bySource(ipv4)},
 		{"mptcp over IPv6", "mptcp", ipv6, straight}, {"mptcp-nat over IPv6", "mptcp-nat", ipv6, bySource(ipv6)},
@@ -84,7 +84,7 @@ func TestBigTransferTakesAllSubflows(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, c.family)
-			dial := w.stream(append([]string{"--backend", c.plane}, c.via...)...)
+			dial := w.stream(append([]string{"--backend", c.backend}, c.via...)...)
 			stops := map[string]func() traffic{}
 			for n := 1; n <= nodes; n++ {
 				name := fmt.Sprintf("n%d", n)

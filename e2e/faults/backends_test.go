@@ -26,7 +26,7 @@ type below struct {
 	iperf netip.AddrPort
 }
 
-func newBelow(t *testing.T, plane string) *below {
+func newBelow(t *testing.T, backend string) *below {
 	t.Helper()
 	in := labtest.Up(t, lab.ThreeWaysUnlimited())
 	b := &below{Instance: in, t: t, iperf: netip.MustParseAddrPort("10.9.0.1:5201")}
@@ -36,7 +36,7 @@ func newBelow(t *testing.T, plane string) *below {
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := append([]string{"split", "--name", "below", "--backend", plane, "--to", endpoint.String(), "--schedule", "uniform", "--every", "20ms"}, via...)
+	args := append([]string{"split", "--name", "below", "--backend", backend, "--to", endpoint.String(), "--schedule", "uniform", "--every", "20ms"}, via...)
 	if b.split, err = peer.Start(t.Context(), in.Host("client"), labtest.Heddle, args...); err != nil {
 		t.Fatal(err)
 	}
@@ -94,10 +94,10 @@ func (b *below) seen(do func()) map[string]int {
 }
 
 // wireguard-go sends runs of segments (UDP_SEGMENT) at full speed: none may leave unsplit or with a wrong address.
-func TestPlanesBelowTheSocket(t *testing.T) {
-	for _, plane := range []string{"kernel", "route"} {
-		t.Run(plane, func(t *testing.T) {
-			b := newBelow(t, plane)
+func TestBackendsBelowTheSocket(t *testing.T) {
+	for _, backend := range []string{"kernel", "route"} {
+		t.Run(backend, func(t *testing.T) {
+			b := newBelow(t, backend)
 			carry := func() {
 				for _, down := range []bool{false, true} {
 					if _, err := peer.Iperf(t.Context(), b.Host("client"), peer.IperfTest{To: b.iperf, Down: down, For: time.Second}); err != nil {
@@ -115,7 +115,7 @@ func TestPlanesBelowTheSocket(t *testing.T) {
 			if few(up) {
 				t.Errorf("packets up by way: %v", up)
 			}
-			if plane == "kernel" {
+			if backend == "kernel" {
 				b.killed()
 			}
 		})

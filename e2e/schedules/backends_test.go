@@ -12,10 +12,10 @@ import (
 	"heddle/lab/peer"
 )
 
-// below starts a session on a plane below the socket, or skips the test where the kernel has none.
-func (w *world) below(plane string, s *splitting, more ...string) *peer.Process {
+// below starts a session on a backend below the socket, or skips the test where the kernel has none.
+func (w *world) below(backend string, s *splitting, more ...string) *peer.Process {
 	w.t.Helper()
-	p, err := w.start("client", "INFO running", append(append(s.args(), "--backend", plane), more...)...)
+	p, err := w.start("client", "INFO running", append(append(s.args(), "--backend", backend), more...)...)
 	if err != nil {
 		if strings.Contains(err.Error(), "the kernel refuses") {
 			w.t.Skip("typed skip:", err)
@@ -26,24 +26,24 @@ func (w *world) below(plane string, s *splitting, more ...string) *peer.Process 
 }
 
 // Below the socket the networks get whole units too, and a crash leaves nothing that down does not take back.
-func TestPlanes(t *testing.T) {
+func TestBackends(t *testing.T) {
 	for i, c := range []struct {
-		plane string
-		s     splitting
-		more  []string
+		backend string
+		s       splitting
+		more    []string
 	}{
 		{"kernel", splitting{kind: "if", schedule: "round-robin", every: "50p"}, []string{"--gso-off"}},
 		{"kernel", splitting{kind: "src", schedule: "weighted", every: "20ms", run: 8}, nil},
 		{"route", splitting{kind: "if", schedule: "round-robin", every: "20ms", clocked: true}, nil},
 	} {
-		t.Run(c.plane+"-"+c.s.name(), func(t *testing.T) {
+		t.Run(c.backend+"-"+c.s.name(), func(t *testing.T) {
 			t.Parallel() // each has a world of its own, and waits most of the time
 			w := newWorld(t)
 			w.routeBySource()
 			c.s.port = uint16(7300 + i)
 			to := netip.AddrPortFrom(serverAddr, c.s.port)
 			w.echo(to)
-			running := w.below(c.plane, &c.s, c.more...)
+			running := w.below(c.backend, &c.s, c.more...)
 			w.firstUnit(&c.s, to)
 			sent := c.s.traffic(to)
 			if c.s.run > 0 && c.s.batch() == 0 {
@@ -131,8 +131,8 @@ func (w *world) crash(s *splitting, running *peer.Process) {
 	}
 }
 
-// Without rights the kernel plane is refused, by name, and the relay runs in its place only where it was asked for.
-func TestPlaneWithoutRights(t *testing.T) {
+// Without rights the kernel backend is refused, by name, and the relay runs in its place only where it was asked for.
+func TestBackendWithoutRights(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	s := &splitting{kind: "if", schedule: "round-robin", every: "20ms", port: 7350}
