@@ -104,6 +104,9 @@ func (a *Advice) period(r *Report, say func(string, ...any)) {
 	default:
 		a.Every = kept.Every
 		say("No period keeps nine tenths of a download's speed: every %s keeps %s, which is the most.", kept.Every, text.Percent(kept.Ratio))
+		if change == changeAddress {
+			say("`--every auto` may keep more: it sends one packet first after a change, and makes units so long that changes cost a twelfth of the time.")
+		}
 	}
 	switch r.Distrusts {
 	case distrustsAddresses:
