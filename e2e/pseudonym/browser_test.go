@@ -247,7 +247,7 @@ func (w *world) awaitCost(host string, is func(cost) bool) {
 }
 
 // The other strategies load the same in Chromium. With site-constant all pages have the same number of pieces of one size, whatever they
-// need. A user may go on without a defence.
+// need, and those without content do not all come at the end. A user may go on without a defence.
 func TestOtherDefences(t *testing.T) {
 	w := newWorldWith(t, map[string][]string{news: {"--defence", "site-constant"}, shop: {"--defence", "pad-pow2"}})
 	c := w.chromium()
@@ -297,6 +297,10 @@ func TestOtherDefences(t *testing.T) {
 	had := seen["after"].Had
 	if before, after := had[0], had[len(had)-1]; after > before || slices.Max(had) == before {
 		t.Errorf("pages had %v pieces", had)
+	}
+	// No pause shows what a page needs, if somebody has opened it before.
+	if late := seen["after"].Late; late[len(late)-1] > had[len(had)-1]/2 {
+		t.Errorf("of %v pieces of pages, %v without content came after a pause", had, late)
 	}
 	pieces = w.cost("news").Pieces
 	seen = c.do(step{Open: to(news, "/.well-known/heddle/plain"), Show: "plain"}, step{Open: to(news, "/page.html"), Show: "page"})

@@ -14,7 +14,7 @@ try {
     try {
       await act(page, step)
       if (step.show) seen[step.show] = await look(page)
-      if (step.settled) seen[step.show].had = await settled()
+      if (step.settled) Object.assign(seen[step.show], await settled())
     } catch (error) {
       if (!step.show) throw error
       seen[step.show] = { error: error.message.split('\n')[0] }
@@ -43,11 +43,11 @@ async function act(page, step) {
   if (step.shot) await page.screenshot({ path: step.shot, fullPage: true })
 }
 
-// settled waits until the worker of the page defence has padded all pages, and returns how many pieces each had.
+// settled waits until the worker of the page defence has padded all pages, and returns how many pieces each had, and how many after a pause had no content.
 async function settled() {
   for (const end = Date.now() + order.timeout; Date.now() < end; await new Promise((resolve) => setTimeout(resolve, 100))) {
     const all = await context.serviceWorkers()[0].evaluate(() => [...pages.values()])
-    if (all.every((page) => !page.open && !page.settles)) return all.map((page) => page.had)
+    if (all.every((page) => !page.open && !page.settles)) return { had: all.map((page) => page.had), late: all.map((page) => page.late) }
   }
 }
 

@@ -62,6 +62,7 @@ type Seen struct {
 	Milliseconds float64
 	Worker       bool  // a Service Worker had the page
 	Had          []int // pieces of each page that the page defence fetched, if it has settled
+	Late         []int // those of them without content that came after a pause
 }
 
 // UserSupported returns nil, or an error that names what [NewUser] misses and wraps [peer.ErrMissing].

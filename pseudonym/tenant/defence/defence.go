@@ -47,7 +47,8 @@ type Defence struct {
 	room room
 
 	// page is how many units the page of the site that needed most had, with the one that asks for this number.
-	page atomic.Int64
+	page  atomic.Int64
+	pages sitePages
 
 	objects, pieces, content, sent atomic.Uint64
 	would                          map[string]*atomic.Uint64 // be sent by each strategy
@@ -61,7 +62,7 @@ const (
 
 // New returns a defence before a handler.
 func New(s Strategy, next http.Handler) *Defence {
-	d := &Defence{strategy: s, next: next, loads: map[loadKey]*load{}, room: room{of: map[string]*share{}}, would: map[string]*atomic.Uint64{}}
+	d := &Defence{strategy: s, next: next, loads: map[loadKey]*load{}, room: room{of: map[string]*share{}}, pages: sitePages{numbers: map[string]int{}}, would: map[string]*atomic.Uint64{}}
 	for name := range strategies {
 		d.would[name] = &atomic.Uint64{}
 	}

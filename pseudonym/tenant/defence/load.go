@@ -15,7 +15,8 @@ import (
 
 // pieceHeader is of a request for a piece, "ID COUNT INDEX MODE DESTINATION", and of an answer that is one. A count of 0 asks for units, as
 // many as the object has, and the answer's header says how many that are. If the mode is padMode too, the request is for a unit without
-// content, the index is how many units the page had before, and the answer's header says how many it shall have.
+// content, the index is how many units with content the page had, the destination is the page's number, and the answer's header says how many
+// units it shall have.
 const pieceHeader = "Heddle-Piece"
 
 const (
@@ -43,6 +44,7 @@ type load struct {
 	// Once ready:
 	meta   []byte
 	body   []byte
+	page   int  // the number of the page that it opens, or 0
 	passed bool // the first request carries all
 	failed bool
 }
@@ -79,7 +81,7 @@ func (d *Defence) piece(w http.ResponseWriter, r *http.Request, visitor, header 
 		return
 	}
 	if a.mode == padMode && d.unit > 0 {
-		d.pad(w, a.index)
+		d.pad(w, a.index, a.dest)
 		return
 	}
 	l, first := d.enter(loadKey{visitor, a.id}, a.count)
@@ -106,6 +108,7 @@ func (d *Defence) piece(w http.ResponseWriter, r *http.Request, visitor, header 
 	case l.failed:
 		panic(http.ErrAbortHandler)
 	case d.unit > 0:
+		d.tell(w.Header(), l.page)
 		meta, content := d.unitOf(l, a.index)
 		d.send(w, l.count, meta, content)
 	default:
@@ -180,6 +183,9 @@ func (d *Defence) fetch(w http.ResponseWriter, r *http.Request, l *load) {
 	}
 	rec.WriteHeader(http.StatusOK)
 	l.meta = rec.meta()
+	if d.unit > 0 && rec.status == http.StatusOK && r.Header.Get("Sec-Fetch-Dest") == "document" {
+		l.page = d.pages.number(r.URL.Path)
+	}
 	rec.keep()
 	d.compare(l)
 }

@@ -2,8 +2,10 @@
 const MOST = 1 // the largest number of pieces; the sidecar sets it
 const UNITS = false // objects come in as many units as they take, and each page in as many as any other; the sidecar sets it
 const QUIET = 100 // ms without a request after which a page has loaded
+const LANES = 8 // units at a time that a page fetches, if it is known how many it needs
 const PLAIN = '/.well-known/heddle/plain'
 const HEADER = 'Heddle-Piece'
+const PAGE = 'Heddle-Page'
 const UNBOUNDED = 0xffffffff // the length of content that goes on to the end
 
 self.addEventListener('install', () => self.skipWaiting())
@@ -22,13 +24,14 @@ self.addEventListener('fetch', (event) => {
   if (UNITS) event.waitUntil(settle(page))
 })
 
-// Pages that are loading, by the browser's name for them: how many pieces each had, how many of these it needed, how many any page has as far as it
-// knows, and how many objects are on their way.
+// Pages that are loading, by the browser's name for them: how many pieces each had, how many of these it needed, how many without content
+// came after a pause, how many are on their way, how many such a page needed at most before, how many any page has as far as it knows, the
+// sidecar's number of it, and how many objects are on their way.
 const pages = new Map()
 
 function pageOf(id) {
   if (!pages.has(id)) {
-    pages.set(id, { had: 0, needed: 0, most: 0, open: 0, settles: false })
+    pages.set(id, { had: 0, needed: 0, late: 0, flying: 0, largest: 0, most: 0, number: 0, open: 0, settles: false })
     if (pages.size > 100) pages.delete(pages.keys().next().value)
   }
   return pages.get(id)
@@ -40,20 +43,43 @@ async function settle(page) {
   page.settles = true
   try {
     for (let before = -1; before !== page.had || page.open; await new Promise((resolve) => setTimeout(resolve, QUIET))) before = page.had
-    if (page.needed >= page.most) await filler(page)
-    await Promise.all(Array.from({ length: Math.max(0, page.most - page.had) }, () => filler(page)))
+    const late = () => { page.late++; return filler(page, page.number) }
+    if (page.needed >= page.most) await late()
+    await Promise.all(Array.from({ length: Math.max(0, page.most - page.had) }, late))
   } finally {
     page.settles = false
   }
 }
 
-// filler fetches a unit without content. It tells how many units the page needed, and learns how many a page has. Units without content do not
-// count: a page that goes on loading after them would need more each time.
-async function filler(page) {
+// filler fetches a unit without content. It tells how many units the page needed, with its number if it has loaded, and learns how many a page
+// has. Units without content do not count: a page that goes on loading after them would need more each time.
+async function filler(page, number = 0) {
   page.had++
-  const response = await fetch('/.well-known/heddle/pad', { headers: { [HEADER]: `${newID()} 0 ${page.needed} pad empty` }, credentials: 'same-origin', cache: 'no-store' })
-  await response.arrayBuffer()
-  page.most = Number(response.headers.get(HEADER))
+  page.flying++
+  try {
+    const response = await fetch('/.well-known/heddle/pad', { headers: { [HEADER]: `${newID()} 0 ${digits(page.needed)} pad ${digits(number)}` }, credentials: 'same-origin', cache: 'no-store' })
+    await response.arrayBuffer()
+    page.most = Number(response.headers.get(HEADER))
+  } finally {
+    landed(page)
+  }
+}
+
+// spread fetches units without content while the page fetches few others. After a pause they would show how many it needed. It leaves room for as
+// many as such a page ever needed, and for one of settle, which tells how many that were.
+function spread(page) {
+  const room = page.largest && page.most - 1 - Math.max(0, page.largest - page.needed)
+  while (page.flying < LANES && page.had < room) filler(page).catch(() => {}) // settle fetches another one
+}
+
+function landed(page) {
+  page.flying--
+  spread(page)
+}
+
+// digits writes all numbers with one length.
+function digits(number) {
+  return String(number).padStart(4, '0')
 }
 
 function newID() {
@@ -99,18 +125,33 @@ function draw() {
   }
 }
 
-// piece fetches one piece: the length of a description and of the content (32 bits each), both, and padding. If something else than a
-// piece comes, it is the response.
-async function piece(page, request, url, id, count, index) {
+// piece fetches one piece of an object.
+async function piece(page, ...one) {
   page.had++
   page.needed++
+  page.flying++
+  try {
+    return await read(page, ...one)
+  } finally {
+    landed(page)
+  }
+}
+
+// read fetches a piece: the length of a description and of the content (32 bits each), both, and padding. If something else than a piece
+// comes, it is the response.
+async function read(page, request, url, id, count, index) {
   const headers = new Headers(request.headers)
-  headers.set(HEADER, `${id} ${count} ${index} ${request.mode} ${request.destination || 'empty'}`)
+  headers.set(HEADER, `${id} ${count} ${UNITS ? digits(index) : index} ${request.mode} ${request.destination || 'empty'}`)
   const response = await fetch(url, {
     headers, credentials: 'same-origin', cache: 'no-store', redirect: 'manual', referrer: request.referrer, referrerPolicy: request.referrerPolicy, signal: request.signal,
   })
   if (!response.headers.has(HEADER)) return { response }
   const units = Number(response.headers.get(HEADER))
+  const [largest, most, number] = (response.headers.get(PAGE) ?? '0 0 0').split(' ').map(Number)
+  if (number) {
+    Object.assign(page, { largest, most, number })
+    spread(page)
+  }
   const input = new Input(response.body.getReader())
   const view = new DataView((await input.take(8)).buffer)
   const meta = JSON.parse(new TextDecoder().decode(await input.take(view.getUint32(0))))
