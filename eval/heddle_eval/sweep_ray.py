@@ -49,6 +49,20 @@ class Cluster:
             return f"{type(e).__name__}: {e}"
 
 
+STARTS = 4  # of a cluster on this machine: Ray gives a busy one 30 s for each
+
+
+def _start(ray: Any, **options: Any) -> None:
+    for left in reversed(range(STARTS)):
+        try:
+            ray.init(**options)
+            return
+        except Exception as e:
+            if not left or "timed out during startup" not in str(e):
+                raise
+            ray.shutdown()
+
+
 @contextmanager
 def cluster(on: str, count: int) -> Iterator[Cluster]:
     """Join the cluster at ``ray://HOST:PORT``, or start one on this machine for ``ray``, of so many CPUs.
@@ -63,7 +77,7 @@ def cluster(on: str, count: int) -> Iterator[Cluster]:
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "warning"}
     try:
         if on == "ray":
-            ray.init(num_cpus=count or None, include_dashboard=False, **quiet)
+            _start(ray, num_cpus=count or None, include_dashboard=False, **quiet)
         else:
             ray.init(address=on, **quiet)
     except Exception as e:  # of many kinds; a node that is slow to start raises the bare one

@@ -178,10 +178,10 @@ func TestKeeperEnds(t *testing.T) {
 	go func() { p.run(messages, terminated); close(done) }()
 	messages <- message{holdDatagrams, 1, fd}
 	close(messages)
-	terminated <- unix.SIGTERM
 	if !open(c.LocalAddr()) {
 		t.Error("it does not wait for silence")
 	}
+	terminated <- unix.SIGTERM
 	<-done
 	if open(c.LocalAddr()) {
 		t.Error("the socket stays open")
