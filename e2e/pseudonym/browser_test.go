@@ -302,7 +302,10 @@ func TestOtherDefences(t *testing.T) {
 	if late := seen["after"].Late; late[len(late)-1] > had[len(had)-1]/2 {
 		t.Errorf("of %v pieces of pages, %v without content came after a pause", had, late)
 	}
-	pieces = w.cost("news").Pieces
+	for _, n := range had {
+		pieces += n
+	}
+	w.awaitCost("news", func(c cost) bool { return c.Pieces == pieces })
 	seen = c.do(step{Open: to(news, "/.well-known/heddle/plain"), Show: "plain"}, step{Open: to(news, "/page.html"), Show: "page"})
 	if cost := w.cost("news"); strings.TrimSpace(seen["page"].Text) != "hidden" || cost.Pieces != pieces {
 		t.Errorf("without the defence: %+v, %+v", seen["page"], cost)

@@ -53,6 +53,7 @@ STARTS = 4  # of a cluster on this machine: Ray gives a busy one 30 s for each
 
 
 def _start(ray: Any, **options: Any) -> None:
+    """Start a cluster on this machine, again if Ray found it too slow."""
     for left in reversed(range(STARTS)):
         try:
             ray.init(**options)

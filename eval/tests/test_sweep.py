@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 from fakes import pages
 from typer.testing import CliRunner
 
-from heddle_eval import parquet, sweep, sweep_jobs, sweep_run
+from heddle_eval import parquet, sweep, sweep_jobs, sweep_ray, sweep_run
 from heddle_eval.errors import EvalError
 from heddle_eval.sweep_jobs import Job
 from heddle_eval.sweep_store import Store
@@ -235,6 +236,33 @@ def test_ray(tmp_path, data, monkeypatch):
     here = {k: r for j in planned[:2] for k, r in [(j.key, sweep_jobs.compute(j))]}
     for key, got in store.results(here).items():
         np.testing.assert_array_equal(got.told, here[key]["told"])
+
+
+@pytest.mark.parametrize(
+    ("errors", "starts", "fails"),
+    [
+        (["the node timed out during startup"] * 2, 3, False),
+        (["the node timed out during startup"] * 9, sweep_ray.STARTS, True),
+        (["no memory"], 1, True),
+    ],
+)
+def test_slow_start(errors, starts, fails):
+    class Ray:
+        started = stopped = 0
+
+        def init(self, **options):
+            assert options == {"num_cpus": 1}
+            self.started += 1
+            if errors:
+                raise RuntimeError(errors.pop(0))
+
+        def shutdown(self):
+            self.stopped += 1
+
+    ray = Ray()
+    with pytest.raises(RuntimeError) if fails else nullcontext():
+        sweep_ray._start(ray, num_cpus=1)
+    assert (ray.started, ray.stopped) == (starts, starts - 1)
 
 
 def test_no_such_cluster(tmp_path, data):

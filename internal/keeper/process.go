@@ -38,7 +38,7 @@ func MaybeKeep() {
 	signal.Ignore(unix.SIGINT, unix.SIGHUP)
 	terminated := make(chan os.Signal, 1)
 	signal.Notify(terminated, unix.SIGTERM)
-	p := process{held: map[ID]*socket{}, quiet: Quiet, most: Most}
+	p := process{held: map[ID]*socket{}, quiet: Quiet, soon: quietSoon, most: Most}
 	p.run(receive(fromParent), terminated)
 	os.Exit(0)
 }
@@ -63,6 +63,7 @@ type process struct {
 	held        map[ID]*socket
 	lingering   []*socket // oldest first
 	quiet, most time.Duration
+	soon        time.Duration // replaces quiet after SIGTERM
 }
 
 // socket is a duplicate of a socket of the other process.
@@ -134,7 +135,7 @@ func (p *process) run(messages <-chan message, terminated <-chan os.Signal) {
 		case <-tick:
 			p.lingering = slices.DeleteFunc(p.lingering, p.look)
 		case <-terminated:
-			p.quiet, p.most = quietSoon, mostSoon
+			p.quiet, p.most = p.soon, mostSoon
 		}
 	}
 }

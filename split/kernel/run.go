@@ -31,7 +31,7 @@ func (p *Backend) Run(ctx context.Context) error {
 }
 
 const (
-	// lookEvery is the time between looks without a reported change. Such a look asks the kernel one question, for the guard's counters.
+	// lookEvery is the time between looks without a reported change. Such a look only reads the guard's counters from the kernel.
 	lookEvery = time.Second
 	// usualVerify is the time between looks at all that is in place, as a few settings change without a report.
 	usualVerify = 30 * time.Second

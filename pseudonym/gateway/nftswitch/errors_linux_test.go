@@ -45,7 +45,7 @@ func narrowNetwork(w *world) {
 		t.Error("the client was told of no narrow network")
 	}
 	if n := w.resets.Load(); n > 0 {
-		t.Errorf("%d resets", n)
+		t.Errorf("%d resets:\n%s", n, w.log.text())
 	}
 	w.unnamed()
 }

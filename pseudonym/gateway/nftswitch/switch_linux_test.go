@@ -36,10 +36,11 @@ type world struct {
 	public, inside                    netip.AddrPort // the gateway, and the tenant
 	to                                *Switch
 	tap                               *nstest.Tap
-	resets                            atomic.Int64 // that the client got
+	resets                            atomic.Int64 // that client or gateway sent to each other
 	errors                            atomic.Int64 // of ICMP
 	strange                           atomic.Int64 // packets to the client that are not like the gateway's own
 	named                             atomic.Int64 // packets with the tenant's address
+	log                               segments
 	gateways                          *net.TCPListener
 }
 
@@ -121,8 +122,7 @@ func (w *world) see(p nstest.Passed) {
 		source, ttl = ip.SrcIP, ip.HopLimit
 	}
 	tcp, ok := packet.Layer(layers.LayerTypeTCP).(*layers.TCP)
-	// The client itself answers with a reset to what a slow tenant sent twice, if it comes after the end of the connection.
-	if ok && tcp.RST && !p.Outgoing {
+	if ok && w.log.note(tcp, p.Outgoing) {
 		w.resets.Add(1)
 	}
 	icmp := packet.Layer(layers.LayerTypeICMPv4)
@@ -270,7 +270,7 @@ func (w *world) quiet() {
 	w.t.Helper()
 	w.tap.Drain()
 	if n := w.resets.Load(); n > 0 {
-		w.t.Errorf("%d resets", n)
+		w.t.Errorf("%d resets:\n%s", n, w.log.text())
 	}
 	if n := w.errors.Load(); n > 0 {
 		w.t.Errorf("%d ICMP errors", n)

@@ -58,15 +58,11 @@ func (d *Defence) pad(w http.ResponseWriter, needed int, page string) {
 }
 
 // pageHeader is of an answer with a unit: how many units the page that the object opens needed at most, how many any page has, and the
-// number of the page. All are 0 if the object opens none. The first two are if nobody opened the page yet.
+// number of the page. The first is 0 if nobody opened the page yet, and the last if the object opens none that is known.
 const pageHeader = "Heddle-Page"
 
 func (d *Defence) tell(h http.Header, page int) {
-	need, most := d.pages.need(page), d.page.Load()
-	if need == 0 {
-		most = 0
-	}
-	h.Set(pageHeader, fmt.Sprintf("%04d %04d %04d", need, most, page)) // as long as any other
+	h.Set(pageHeader, fmt.Sprintf("%04d %04d %04d", d.pages.need(page), d.page.Load(), page)) // as long as any other
 }
 
 // mostPages bounds how many pages of a site are known.

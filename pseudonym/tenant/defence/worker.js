@@ -141,7 +141,7 @@ async function piece(page, ...one) {
 // comes, it is the response.
 async function read(page, request, url, id, count, index) {
   const headers = new Headers(request.headers)
-  headers.set(HEADER, `${id} ${count} ${UNITS ? digits(index) : index} ${request.mode} ${request.destination || 'empty'}`)
+  headers.set(HEADER, `${id} ${count} ${digits(index)} ${request.mode} ${request.destination || 'empty'}`)
   const response = await fetch(url, {
     headers, credentials: 'same-origin', cache: 'no-store', redirect: 'manual', referrer: request.referrer, referrerPolicy: request.referrerPolicy, signal: request.signal,
   })
