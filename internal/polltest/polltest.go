@@ -34,3 +34,22 @@ func Await(t testing.TB, what string, there func() bool) {
 		return nil
 	})
 }
+
+// tries is how often [Again] measures.
+const tries = 5
+
+// Again repeats a measurement that a busy machine may spoil, until it returns nil. It fails the test with the last of five errors. try
+// counts from 0, so that a measurement may double what it waits for.
+func Again(t testing.TB, measure func(try int) error) {
+	t.Helper()
+	for try := 0; ; try++ {
+		err := measure(try)
+		if err == nil {
+			return
+		}
+		if try+1 == tries {
+			t.Fatalf("%d times, at last: %v", tries, err)
+		}
+		t.Logf("%v; again", err)
+	}
+}

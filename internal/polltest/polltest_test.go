@@ -15,6 +15,8 @@ type failure struct {
 
 func (f *failure) Helper() {}
 
+func (f *failure) Logf(string, ...any) {}
+
 func (f *failure) Fatalf(format string, args ...any) {
 	f.said = fmt.Sprintf(format, args...)
 	panic(f)
@@ -40,4 +42,24 @@ func TestUntil(t *testing.T) {
 		}()
 		Await(&f, "never", func() bool { return false })
 	})
+}
+
+func TestAgain(t *testing.T) {
+	measured := 0
+	Again(t, func(try int) error {
+		if measured++; try != measured-1 || try < 4 {
+			return errors.New("late")
+		}
+		return nil
+	})
+	if measured != 5 {
+		t.Errorf("measured %d times", measured)
+	}
+	var f failure
+	defer func() {
+		if recover(); f.said != "5 times, at last: wrong 4" {
+			t.Errorf("it said %q", f.said)
+		}
+	}()
+	Again(&f, func(try int) error { return fmt.Errorf("wrong %d", try) })
 }
