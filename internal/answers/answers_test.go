@@ -25,6 +25,7 @@ import (
 type world struct {
 	t              *testing.T
 	client, server nstest.Namespace
+	tap            *nstest.Tap
 	mu             sync.Mutex
 	seen           []answer // by a
 }
@@ -80,7 +81,7 @@ func newWorld(t *testing.T) *world {
 // watch records the answers that come to the server by a, until the test ends.
 func (w *world) watch() {
 	w.t.Helper()
-	w.server.Tap(w.t, func(p nstest.Passed) {
+	w.tap = w.server.Tap(w.t, func(p nstest.Passed) {
 		if got, ok := parse(p.Bytes); ok && !p.Outgoing {
 			w.mu.Lock()
 			w.seen = append(w.seen, got)
@@ -107,6 +108,15 @@ func (w *world) saw(a answer) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Contains(w.seen, a)
+}
+
+// forget forgets what came to the server until now.
+func (w *world) forget() {
+	w.t.Helper()
+	w.tap.Drain()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.seen = nil
 }
 
 // send sends a datagram from a server to a port where nothing listens.
@@ -156,11 +166,12 @@ func TestAnswersStayHome(t *testing.T) {
 				icmp = unix.IPPROTO_ICMPV6
 			}
 			w.await(answer{icmp, server}, func() { w.send(server, to) })
-			w.await(answer{unix.IPPROTO_TCP, server}, func() { w.connect(server, to) })
+			polltest.Await(t, "the last answer to a connection comes", func() bool { return w.connect(server, to) })
+			w.await(answer{unix.IPPROTO_TCP, server}, func() {})
 			w.client.Do(t, func() error { return Guard(server) })
-			w.mu.Lock()
-			w.seen = nil
-			w.mu.Unlock()
+			// Answers of before may be on the way yet, in front of this one.
+			w.await(answer{icmp, other}, func() { w.send(other, to) })
+			w.forget()
 			w.connect(server, to)
 			for range 10 {
 				w.send(server, to)
@@ -168,6 +179,7 @@ func TestAnswersStayHome(t *testing.T) {
 			// Another server is answered, after what came before.
 			w.await(answer{icmp, other}, func() { w.send(other, to) })
 			w.await(answer{unix.IPPROTO_TCP, other}, func() { w.connect(other, to) })
+			w.tap.Drain()
 			if w.saw(answer{icmp, server}) || w.saw(answer{unix.IPPROTO_TCP, server}) {
 				t.Errorf("by the main route left %v", w.seen)
 			}
@@ -247,22 +259,7 @@ func TestLateAcknowledgementsStayHome(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	polltest.Await(t, "the program's acknowledgements arrive", func() bool { return unacknowledged(t, theirs) == 0 })
-}
-
-// unacknowledged is how many segments of a connection wait for an acknowledgement.
-func unacknowledged(t *testing.T, c net.Conn) (n uint32) {
-	t.Helper()
-	raw, err := c.(*net.TCPConn).SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var info *unix.TCPInfo
-	controlErr := raw.Control(func(fd uintptr) { info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) })
-	if err := errors.Join(err, controlErr); err != nil {
-		t.Fatal(err)
-	}
-	return info.Unacked
+	polltest.Await(t, "the program's acknowledgements arrive", func() bool { return nstest.Unacknowledged(t, theirs) == 0 })
 }
 
 func TestEntriesAreRenewedAndRemoved(t *testing.T) {

@@ -1,10 +1,15 @@
 package nstest
 
 import (
+	"errors"
 	"fmt"
+	"net"
 	"os"
 	"strconv"
 	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // TCPState returns the state of the TCP socket on a local port of the calling thread's namespace, such as unix.BPF_TCP_LISTEN, or 0 if
@@ -25,4 +30,19 @@ func TCPState(port uint16) (byte, error) {
 		}
 	}
 	return 0, nil
+}
+
+// Unacknowledged is how many segments of a TCP connection wait for an acknowledgement.
+func Unacknowledged(t testing.TB, c net.Conn) (n uint32) {
+	t.Helper()
+	raw, err := c.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var info *unix.TCPInfo
+	controlErr := raw.Control(func(fd uintptr) { info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) })
+	if err := errors.Join(err, controlErr); err != nil {
+		t.Fatal(err)
+	}
+	return info.Unacked
 }
