@@ -3,6 +3,7 @@ package kernel
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -120,11 +121,9 @@ func (b *bench) pass(port uint16, by time.Duration) {
 	}
 }
 
-// A handshake keeps its path until the server had time to answer the client's last long header. Round trips are so long that
-// a busy machine does not matter.
+// A handshake keeps its path until the server had time to answer the client's last long header. The test moves the times of a
+// handshake. A machine that is late between two packets moves them too, so such a run is repeated.
 func TestHandshakeKeepsItsPath(t *testing.T) {
-	const port, other, rtt = 5000, 5001, 800 * time.Millisecond
-	short := quicPacket(0x40, quicV1)
 	for name, c := range map[string]struct {
 		server          string
 		initial, flight []byte
@@ -135,27 +134,48 @@ func TestHandshakeKeepsItsPath(t *testing.T) {
 		"coalesced, of version 2": {"192.0.2.1:443", quicPacket(0xd0, quicV2), secondFlight(0xd0, 0xf0, quicV2)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t, c.server)
-			wants := func(what, got, want string) {
-				t.Helper()
-				if got != want {
-					t.Errorf("%s: packets left by %s, want %s", what, got, want)
+			for try := 1; ; try++ {
+				b := newBench(t, c.server)
+				began := time.Now()
+				err := b.handshake(c.initial, c.flight)
+				if err == nil {
+					return
+				}
+				if took := time.Since(began); took < late || try == 10 {
+					t.Fatalf("in %v: %v", took, err)
 				}
 			}
-			wants("first flight", b.ways(port, c.initial, c.initial), "00")
-			wants("another program", b.ways(other, short, short), "20")
-			b.pass(port, rtt)
-			wants("second flight", b.ways(port, c.flight, short, short), "000")
-			b.pass(port, rtt/2)
-			wants("repeated", b.ways(port, c.flight, short), "00")
-			b.pass(port, 3*rtt/2)
-			wants("confirmed", b.ways(port, short, short, short), "012")
-			wants("repeated later", b.ways(port, c.flight, short), "00")
-			b.pass(port, 3*time.Second)
-			wants("too long ago", b.ways(port, c.flight, short), "20")
-			wants("another connection", b.ways(port, c.initial, c.initial), "11")
-			b.maps.setHop(1, backend.Hop{})
-			wants("its path is down", b.ways(port, c.initial), "0")
 		})
 	}
+}
+
+// A run of handshake that takes less than late comes to the same as one that takes no time.
+const rtt, late = 800 * time.Millisecond, 100 * time.Millisecond
+
+// handshake sends the packets of one, and returns which left by another member than they should.
+func (b *bench) handshake(initial, flight []byte) error {
+	b.t.Helper()
+	const port, other = 5000, 5001
+	short := quicPacket(0x40, quicV1)
+	var wrong []error
+	wants := func(what, got, want string) {
+		if got != want {
+			wrong = append(wrong, fmt.Errorf("%s: packets left by %s, want %s", what, got, want))
+		}
+	}
+	wants("first flight", b.ways(port, initial, initial), "00")
+	wants("another program", b.ways(other, short, short), "20")
+	b.pass(port, rtt)
+	wants("second flight", b.ways(port, flight, short, short), "000")
+	b.pass(port, rtt/2)
+	wants("repeated", b.ways(port, flight, short), "00")
+	b.pass(port, 3*rtt/2)
+	wants("confirmed", b.ways(port, short, short, short), "012")
+	wants("repeated later", b.ways(port, flight, short), "00")
+	b.pass(port, 3*time.Second)
+	wants("too long ago", b.ways(port, flight, short), "20")
+	wants("another connection", b.ways(port, initial, initial), "11")
+	b.maps.setHop(1, backend.Hop{})
+	wants("its path is down", b.ways(port, initial), "0")
+	return errors.Join(wrong...)
 }
