@@ -1,11 +1,14 @@
 package quicprobe
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/quic-go/quic-go"
+
+	"heddle/internal/polltest"
 )
 
 // begun is a prober of a server that is said to hold two paths, each a source address.
@@ -40,20 +43,23 @@ func TestServerThatEndsSessionsThatChange(t *testing.T) {
 		{"falls silent", func(m *mood) { m.mute = true }, "it lost the session: it acknowledged nothing more within 2s"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p := begun(t, start(t, func(m *mood, _ *quic.Config) { c.change(m) }))
-			p.pace.periods, p.pace.window = p.pace.periods[:1], 1500*time.Millisecond // enough for the server to notice
-			if err := p.throughput(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			for _, one := range p.report.Throughput.Cases {
-				if one.Survived || one.Why != c.why || one.Switches == 0 {
-					t.Errorf("case %+v", one)
+			polltest.Again(t, func(try int) error {
+				p := begun(t, start(t, func(m *mood, _ *quic.Config) { c.change(m) }))
+				p.pace.periods, p.pace.window = p.pace.periods[:1], 1500*time.Millisecond<<try // in which the server notices
+				if err := p.throughput(t.Context()); err != nil {
+					return err
 				}
-			}
-			a := advise(p.report)
-			if words := strings.Join(a.Words, "\n"); a.Split || len(a.Flags) > 0 || !strings.Contains(words, "every 40ms: "+c.why) {
-				t.Errorf("advice %+v, notes %q", a, p.report.Notes)
-			}
+				for _, one := range p.report.Throughput.Cases {
+					if one.Survived || one.Why != c.why || one.Switches == 0 {
+						return fmt.Errorf("case %+v", one)
+					}
+				}
+				a := advise(p.report)
+				if words := strings.Join(a.Words, "\n"); a.Split || len(a.Flags) > 0 || !strings.Contains(words, "every 40ms: "+c.why) {
+					return fmt.Errorf("advice %+v, notes %q", a, p.report.Notes)
+				}
+				return nil
+			})
 		})
 	}
 }
@@ -88,21 +94,24 @@ func TestSessionsThatChangeEarly(t *testing.T) {
 // A network that loses one change, or one young session, is not taken for the server.
 func TestOneLostChangeIsNoVerdict(t *testing.T) {
 	t.Parallel()
-	s := start(t, func(m *mood, _ *quic.Config) { m.loses = 1 })
-	p := begun(t, s)
-	p.pace.answer = 2 * time.Second // twice waited for in vain; a busy machine may be late with answers that do come
-	if r, err := p.changed(t.Context(), 1); err != nil || !r.Survived || r.Tries != (Tries{3, 2}) {
-		t.Errorf("%+v, %v", r, err)
-	}
-	s.mu.Lock()
-	s.loses = s.count + 1
-	s.mu.Unlock()
-	if err := p.early(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if e := p.report.Early; !e.Survived || e.Tries != (Tries{2 * p.pace.early, 2*p.pace.early - 1}) || e.Why != "" {
-		t.Errorf("%+v", e)
-	}
+	polltest.Again(t, func(try int) error {
+		s := start(t, func(m *mood, _ *quic.Config) { m.loses = 1 })
+		p := begun(t, s)
+		p.pace.answer = 2 * time.Second << try // twice waited for in vain; a busy machine may be late with answers that do come
+		if r, err := p.changed(t.Context(), 1); err != nil || !r.Survived || r.Tries != (Tries{3, 2}) {
+			return fmt.Errorf("%+v, %w", r, err)
+		}
+		s.mu.Lock()
+		s.loses = s.count + 1
+		s.mu.Unlock()
+		if err := p.early(t.Context()); err != nil {
+			return err
+		}
+		if e := p.report.Early; !e.Survived || e.Tries != (Tries{2 * p.pace.early, 2*p.pace.early - 1}) || e.Why != "" {
+			return fmt.Errorf("%+v", e)
+		}
+		return nil
+	})
 }
 
 // Nothing changes before the server has confirmed the handshake.
