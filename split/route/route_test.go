@@ -136,12 +136,13 @@ func TestRoutesAreReplaced(t *testing.T) {
 			p, halt := start(t, w, o)
 			tap := w.NewTap(t)
 			c, n := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{}), 0
-			tap.Until(func(all []backendtest.Packet) bool { return slices.Min(backendtest.ByWay(all)[1:]) >= 20 }, func() {
+			talk := func() {
 				n += 100
 				if back := backendtest.Talk(c, echo.At, 100, time.Millisecond); back != 100 {
 					t.Fatalf("%d of 100 datagrams came back", back)
 				}
-			})
+			}
+			tap.Until(func(all []backendtest.Packet) bool { return slices.Min(backendtest.ByWay(all)[1:]) >= 20 }, talk)
 			// The kernel chose this one's address once and for all: what it sends by other paths must not leave.
 			bound := w.NewSocket(t, netip.AddrPortFrom(backendtest.Own(1, address), 0), netip.AddrPort{})
 			tried, refused := 0, 0
@@ -151,6 +152,10 @@ func TestRoutesAreReplaced(t *testing.T) {
 					refused++
 				}
 			}
+			polltest.Await(t, "no path is doubted, as one may be on a busy machine", func() bool {
+				talk()
+				return !slices.ContainsFunc(p.Status().Paths, func(one split.PathStatus) bool { return one.State != string(path.Up) })
+			})
 			s := await(t, p, func(s split.Status) bool {
 				return sent(s)+int(s.Refused) >= n+tried && s.Refused > 0
 			})
@@ -162,7 +167,7 @@ func TestRoutesAreReplaced(t *testing.T) {
 				}
 			}
 			for i, member := range s.Paths {
-				if by[i+1] < 20 || int(member.Up.Packets) != by[i+1] || member.State != string(path.Up) {
+				if by[i+1] < 20 || int(member.Up.Packets) != by[i+1] {
 					t.Errorf("path %s counts %+v, the router %d", member.Name, member, by[i+1])
 				}
 			}
