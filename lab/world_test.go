@@ -211,7 +211,7 @@ func TestParallelWorldsDoNotCollide(t *testing.T) {
 		t.Fatal("two worlds of one name")
 	}
 	for _, in := range []*Instance{one, two} {
-		run(t, in.Host("a"), "sh", "-c", "echo "+in.Name()+" > /run/wireguard/mark; ping -c 1 -W 5 b.example")
+		run(t, in.Host("a"), "sh", "-c", "echo "+in.Name()+" > /run/wireguard/mark; ping -c 1 -W 60 b.example")
 	}
 	for _, in := range []*Instance{one, two} {
 		got := run(t, in.Host("a"), "sh", "-c", "cat /run/wireguard/mark; echo $HEDDLE_RUN_DIR; ls /sys/class/net")
