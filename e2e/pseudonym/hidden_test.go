@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -145,6 +146,8 @@ func TestChromiumHidesThePseudonym(t *testing.T) {
 }
 
 // resolver runs a resolver by HTTPS (RFC 8484) beside the cloud, whose certificate a browser trusts, and returns its address for a browser.
+// It answers for a name's HTTPS record before it answers for its addresses: a browser that has the addresses waits less than a second for
+// the record, and then sends the name in clear.
 func (w *world) resolver(c *chromium) (template string) {
 	w.t.Helper()
 	at := netip.AddrPortFrom(gateway, 8443)
@@ -163,6 +166,7 @@ func (w *world) resolver(c *chromium) (template string) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	var records records
 	web := &http.Server{Handler: http.HandlerFunc(func(answer http.ResponseWriter, r *http.Request) {
 		asked, err := base64.RawURLEncoding.DecodeString(r.URL.Query().Get("dns"))
 		if r.Method == http.MethodPost {
@@ -174,6 +178,7 @@ func (w *world) resolver(c *chromium) (template string) {
 		}
 		var m *dns.Msg
 		if err == nil {
+			defer records.wait(r.Context(), q.Question[0])()
 			m, err = resolve(w.Host("cloud"), q)
 		}
 		var b []byte
@@ -191,4 +196,26 @@ func (w *world) resolver(c *chromium) (template string) {
 	go func() { defer close(ended); web.ServeTLS(l, file, key) }()
 	w.t.Cleanup(func() { web.Close(); <-ended })
 	return "https://" + at.String() + "/dns-query"
+}
+
+// records holds back answers for a name's addresses until the answer for its HTTPS record was given.
+type records struct{ of sync.Map }
+
+// wait returns once the question may be answered, or ctx ends. The caller calls done after the answer.
+func (r *records) wait(ctx context.Context, q dns.Question) (done func()) {
+	given, give := context.WithCancel(context.Background())
+	first, _ := r.of.LoadOrStore(q.Name, record{given, give})
+	if q.Qtype == dns.TypeHTTPS {
+		return first.(record).give
+	}
+	select {
+	case <-first.(record).given.Done():
+	case <-ctx.Done():
+	}
+	return func() {}
+}
+
+type record struct {
+	given context.Context // ends with the answer
+	give  func()
 }
