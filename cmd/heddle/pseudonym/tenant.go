@@ -90,7 +90,7 @@ func newTenantAddCommand() *cobra.Command {
 		Long: `Add adds a site to a cloud. --address is where gateways find the site's sidecar:
 HOST:PORT, or unix:FILE on the gateways' own machine, where they pass
 connections themselves and carry no bytes. With v6:ADDRESS a switch leads
-packets to the site by pseudo-f.Addresses (v6-prefix in FILE). --key is what
+packets to the site by pseudo-addresses (v6-prefix in FILE). --key is what
 heddle pseudonym tenant key printed there. A serve that runs takes it at once.
 
 With several --address the site has a sidecar at each, all with the same key.
