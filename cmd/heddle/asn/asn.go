@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"heddle/cmd/heddle/internal/bind"
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/overlay/asn"
 	"heddle/path"
@@ -31,10 +32,20 @@ nobody learns what is looked up. It is made from files that others publish.`,
 	return cmd
 }
 
+// tableFlags are those of all commands on the table.
+type tableFlags struct {
+	bind.Printing
+	Table string `flag:"table" help:"the <FILE> of the table; asn.table in Heddle's settings if not given"`
+}
+
 func importCommand() *cobra.Command {
-	var table, origin, licence, dated string
-	var asJSON bool
-	cmd := &cobra.Command{
+	var f struct {
+		tableFlags
+		Origin  string `flag:"origin" help:"where the data came from, in your <WORDS>"`
+		Licence string `flag:"licence" help:"the data's licence, in your <WORDS>"`
+		Dated   string `flag:"dated" help:"when the data was made, a <DATE> such as 2026-06-17"`
+	}
+	return bind.Flags(&cobra.Command{
 		Use:   "import FILE...",
 		Short: "Take files into the table",
 		Long: `Import takes files into the table, which keeps where each came from, under which
@@ -52,14 +63,14 @@ A FILE is one of these, also packed by gzip:
   heddle asn import GeoLite2-Country.mmdb`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o := asn.ImportOptions{Origin: origin, Licence: licence, Now: time.Now().Truncate(time.Second)}
-			if dated != "" {
+			o := asn.ImportOptions{Origin: f.Origin, Licence: f.Licence, Now: time.Now().Truncate(time.Second)}
+			if f.Dated != "" {
 				var err error
-				if o.Dated, err = time.Parse(time.DateOnly, dated); err != nil {
-					return cli.Usage(&path.Error{What: "--dated " + dated, Why: "it is no date", Hint: "write it as 2026-06-17"})
+				if o.Dated, err = time.Parse(time.DateOnly, f.Dated); err != nil {
+					return cli.Usage(&path.Error{What: "--dated " + f.Dated, Why: "it is no date", Hint: "write it as 2026-06-17"})
 				}
 			}
-			file, err := asn.FileOr(table)
+			file, err := asn.FileOr(f.Table)
 			if err != nil {
 				return err
 			}
@@ -68,26 +79,14 @@ A FILE is one of these, also packed by gzip:
 				return err
 			}
 			fmt.Fprintln(cmd.ErrOrStderr(), "asn: the table is", file)
-			return printSources(cmd.OutOrStdout(), made, o.Now, asJSON)
+			return printSources(cmd.OutOrStdout(), made, o.Now, f.JSON)
 		},
-	}
-	tableFlags(cmd, &table, &asJSON)
-	flags := cmd.Flags()
-	flags.StringVar(&origin, "origin", "", "where the data came from, in your `WORDS`")
-	flags.StringVar(&licence, "licence", "", "the data's licence, in your `WORDS`")
-	flags.StringVar(&dated, "dated", "", "when the data was made, a `DATE` such as 2026-06-17")
-	return cmd
-}
-
-func tableFlags(cmd *cobra.Command, table *string, asJSON *bool) {
-	cmd.Flags().StringVar(table, "table", "", "the `FILE` of the table; asn.table in Heddle's settings if not given")
-	cmd.Flags().BoolVar(asJSON, "json", false, "print JSON")
+	}, &f)
 }
 
 func lookupCommand() *cobra.Command {
-	var table string
-	var asJSON bool
-	cmd := &cobra.Command{
+	var f tableFlags
+	return bind.Flags(&cobra.Command{
 		Use:   "lookup ADDRESS...",
 		Short: "Say which network addresses belong to",
 		Long: `Lookup says which autonomous system each address belongs to, and in which
@@ -102,7 +101,7 @@ country it is, as far as the table knows. It asks nobody.`,
 					return cli.Usage(&path.Error{What: fmt.Sprintf("%q", text), Why: "it is no IP address", Hint: "write 192.0.2.1 or 2001:db8::1"})
 				}
 			}
-			t, err := asn.OpenOr(table)
+			t, err := asn.OpenOr(f.Table)
 			if err != nil {
 				return err
 			}
@@ -110,7 +109,7 @@ country it is, as far as the table knows. It asks nobody.`,
 			for _, a := range addrs {
 				entries = append(entries, t.Lookup(a))
 			}
-			if asJSON {
+			if f.JSON {
 				return cli.WriteJSON(cmd.OutOrStdout(), entries)
 			}
 			out := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
@@ -124,30 +123,25 @@ country it is, as far as the table knows. It asks nobody.`,
 			}
 			return out.Flush()
 		},
-	}
-	tableFlags(cmd, &table, &asJSON)
-	return cmd
+	}, &f)
 }
 
 func showCommand() *cobra.Command {
-	var table string
-	var asJSON bool
-	cmd := &cobra.Command{
+	var f tableFlags
+	return bind.Flags(&cobra.Command{
 		Use:     "show",
 		Short:   "Say what the table was made from, and how old it is",
 		Long:    "Show says what the table was made from: file, origin, licence, age and size.",
 		Example: "  heddle asn show\n  heddle asn show --json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			t, err := asn.OpenOr(table)
+			t, err := asn.OpenOr(f.Table)
 			if err != nil {
 				return err
 			}
-			return printSources(cmd.OutOrStdout(), t, time.Now(), asJSON)
+			return printSources(cmd.OutOrStdout(), t, time.Now(), f.JSON)
 		},
-	}
-	tableFlags(cmd, &table, &asJSON)
-	return cmd
+	}, &f)
 }
 
 func printSources(w io.Writer, t *asn.Table, now time.Time, asJSON bool) error {

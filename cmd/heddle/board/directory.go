@@ -9,13 +9,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"heddle/board/registry"
+	"heddle/cmd/heddle/internal/bind"
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/internal/text"
 )
 
 func newDirectoryCommand(what string) *cobra.Command {
-	var maxAge time.Duration
-	cmd := using(&cobra.Command{
+	f := struct {
+		MaxAge time.Duration `flag:"max-age" help:"how old the list of the last time may be"`
+	}{registry.DefaultMaxAge}
+	return bind.Flags(using(&cobra.Command{
 		Use:   what,
 		Short: fmt.Sprintf("List the %s that are registered", what),
 		Long: fmt.Sprintf(`List the %s that are registered on the board. Each is signed by its own
@@ -27,7 +30,7 @@ have one name, both are listed, and only a key says which is meant.`, what),
 		Example: fmt.Sprintf("  heddle board %s\n  heddle board %s --max-age 1h --json", what, what),
 		Args:    cobra.NoArgs,
 	}, func(u *use, _ []string) error {
-		cache, err := registry.DefaultCache(u.client.Space, maxAge)
+		cache, err := registry.DefaultCache(u.client.Space, f.MaxAge)
 		if err != nil {
 			return err
 		}
@@ -48,9 +51,7 @@ have one name, both are listed, and only a key says which is meant.`, what),
 			return printNodes(u.out, d.Nodes)
 		}
 		return printStreams(u.out, d.Streams)
-	})
-	cmd.Flags().DurationVar(&maxAge, "max-age", registry.DefaultMaxAge, "how old the list of the last time may be")
-	return cmd
+	}), &f)
 }
 
 // SayOfDirectory prints what a user must know about a list before using it.

@@ -84,7 +84,7 @@ func keysOf(texts []string, word string, meant identity.Key) (keys []identity.Ke
 
 func newOutCommand() *cobra.Command {
 	p := putting{Lease: time.Hour}
-	cmd := using(&cobra.Command{
+	return bind.Flags(using(&cobra.Command{
 		Use:   "out FIELD...",
 		Short: "Put a tuple on the board",
 		Long: `Out puts a tuple on the board and prints its name. It stays until its lease
@@ -101,9 +101,7 @@ ends, or until it is taken: by this device, and by those whom --takers names.`,
 			return err
 		}
 		return u.printID(id)
-	})
-	bind.Flags(cmd, &p)
-	return cmd
+	}), &p)
 }
 
 func (u *use) printID(id space.ID) error {
@@ -115,8 +113,10 @@ func (u *use) printID(id space.ID) error {
 }
 
 func newCasCommand() *cobra.Command {
-	p := putting{Lease: time.Hour}
-	var unless []string
+	p := struct {
+		putting
+		Unless []string `flag:"unless" help:"a <FIELD> of the template, once for each"`
+	}{putting: putting{Lease: time.Hour}}
 	cmd := using(&cobra.Command{
 		Use:   "cas --unless FIELD... FIELD...",
 		Short: "Put a tuple, unless there is one that a template means",
@@ -130,7 +130,7 @@ who try at once, one succeeds. --unless is given once for each field.`,
 		if err != nil {
 			return err
 		}
-		template, err := fieldsOf(unless, true)
+		template, err := fieldsOf(p.Unless, true)
 		if err != nil {
 			return err
 		}
@@ -146,7 +146,6 @@ who try at once, one succeeds. --unless is given once for each field.`,
 		return errors.Join(u.printEntry(*other), fmt.Errorf("there is such a tuple, of %v", other.Author()))
 	})
 	bind.Flags(cmd, &p)
-	cmd.Flags().StringArrayVar(&unless, "unless", nil, "a `FIELD` of the template, once for each")
 	_ = cmd.MarkFlagRequired("unless")
 	return cmd
 }
@@ -164,7 +163,9 @@ var boardReads = map[string]struct {
 }
 
 func newReadCommand(name string) *cobra.Command {
-	var limit time.Duration
+	var f struct {
+		Wait time.Duration `flag:"wait" help:"wait no longer than this; 0 is for ever"`
+	}
 	read := boardReads[name]
 	cmd := using(&cobra.Command{
 		Use:     name + " FIELD...",
@@ -178,14 +179,14 @@ func newReadCommand(name string) *cobra.Command {
 			return err
 		}
 		ctx := u.ctx
-		if limit > 0 {
+		if f.Wait > 0 {
 			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, limit)
+			ctx, cancel = context.WithTimeout(ctx, f.Wait)
 			defer cancel()
 		}
 		e, err := read.do(u.client, ctx, template)
 		if err != nil && err == ctx.Err() && u.ctx.Err() == nil {
-			return fmt.Errorf("%s: no such tuple came in %v", name, limit)
+			return fmt.Errorf("%s: no such tuple came in %v", name, f.Wait)
 		}
 		if err != nil {
 			return err
@@ -193,22 +194,22 @@ func newReadCommand(name string) *cobra.Command {
 		return u.printEntry(e)
 	})
 	if read.waits {
-		cmd.Flags().DurationVar(&limit, "wait", 0, "wait no longer than this; 0 is for ever")
+		bind.Flags(cmd, &f)
 	}
 	return cmd
 }
 
 func newRenewCommand() *cobra.Command {
-	var lease time.Duration
-	cmd := using(&cobra.Command{
+	f := struct {
+		Lease time.Duration `flag:"lease" help:"how long it stays from now on"`
+	}{time.Hour}
+	return bind.Flags(using(&cobra.Command{
 		Use:     "renew ID",
 		Short:   "Give a tuple of this device's own a new lease",
 		Long:    "Renew lets a tuple that this device put stay for --lease from now on.",
 		Example: "  heddle board renew 6a09…e667 --lease 1h",
 		Args:    cobra.ExactArgs(1),
-	}, byID(func(u *use, id space.ID) error { return u.client.Renew(u.ctx, id, lease) }))
-	cmd.Flags().DurationVar(&lease, "lease", time.Hour, "how long it stays from now on")
-	return cmd
+	}, byID(func(u *use, id space.ID) error { return u.client.Renew(u.ctx, id, f.Lease) })), &f)
 }
 
 func newRemoveCommand() *cobra.Command {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"heddle/cmd/heddle/internal/bind"
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/config"
 	"heddle/internal/text"
@@ -14,8 +15,8 @@ import (
 
 // Command is `heddle check`.
 func Command() *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
+	var f bind.Printing
+	return bind.Flags(&cobra.Command{
 		Use:   "check FILE",
 		Short: "Say what is wrong with a heddle.toml",
 		Long: `Check reads a heddle.toml, and the WireGuard files that it names, and prints
@@ -30,7 +31,7 @@ it cannot.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, problems := config.CheckHere(args[0])
-			if asJSON {
+			if f.JSON {
 				return checkJSON(cmd.OutOrStdout(), args[0], problems)
 			}
 			out := cmd.OutOrStdout()
@@ -42,9 +43,7 @@ it cannot.`,
 				text.Count(len(c.Serves)+len(c.Dials), "stream"), text.Count(len(problems), "warning"))
 			return nil
 		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the problems as JSON")
-	return cmd
+	}, &f)
 }
 
 func checkJSON(out io.Writer, file string, problems config.Problems) error {

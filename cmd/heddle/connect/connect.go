@@ -28,8 +28,10 @@ import (
 // Command is `heddle connect`.
 func Command() *cobra.Command {
 	p := config.DefaultPaths()
-	var via string
-	var announce bool
+	var f struct {
+		Via      string `flag:"via" help:"the path, <NAME=KIND:ARG>, such as home=if:eth0" complete:"path"`
+		Announce bool   `flag:"announce" help:"print \"MOSH IP\" and the address on stderr once connected, as mosh's own proxy does"`
+	}
 	cmd := &cobra.Command{
 		Use:   "connect HOST PORT --via NAME=KIND:ARG",
 		Short: "Join stdin and stdout to a TCP connection over one path",
@@ -45,7 +47,7 @@ path sees all of it.`,
   heddle connect --via home=src:192.0.2.7 server.example 22`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			p.Via, p.Needs = []string{via}, path.Streams
+			p.Via, p.Needs = []string{f.Via}, path.Streams
 			o, err := p.Options()
 			if err != nil {
 				return cli.Usage(err)
@@ -63,18 +65,16 @@ path sees all of it.`,
 			if err != nil {
 				return err
 			}
-			if announce {
+			if f.Announce {
 				fmt.Fprintln(cmd.ErrOrStderr(), "MOSH IP", at)
 			}
 			return joinStreams(cmd.Context(), conn, cmd.InOrStdin(), cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().StringVar(&via, "via", "", "the path, `NAME=KIND:ARG`, such as home=if:eth0")
+	bind.Flags(cmd, &f)
 	bind.Flags(cmd, &p, "path", "secret", "identity")
 	cmd.Flags().Lookup("path").Usage = "another path, `NAME=KIND:ARG`, for a tunnel to ride"
-	cmd.Flags().BoolVar(&announce, "announce", false, `print "MOSH IP" and the address on stderr once connected, as mosh's own proxy does`)
 	_ = cmd.MarkFlagRequired("via")
-	_ = cmd.RegisterFlagCompletionFunc("via", bind.CompleteVia)
 	return cmd
 }
 

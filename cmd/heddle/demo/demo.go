@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"heddle/cmd/heddle/internal/bind"
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/experiments/demo"
 	"heddle/lab"
@@ -16,9 +17,13 @@ import (
 
 // Command is `heddle demo`.
 func Command() *cobra.Command {
-	var o demo.Options
-	var asJSON bool
-	command := &cobra.Command{
+	f := struct {
+		bind.Printing
+		Out      string `flag:"out" help:"<DIR> for the page and the captures"`
+		Large    int64  `flag:"large" help:"size of the large file, in bytes"`
+		Loopback bool   `flag:"loopback" help:"use loopback addresses also where a world is possible"`
+	}{Out: "heddle-demo", Large: 20 << 20}
+	return bind.Flags(&cobra.Command{
 		Use:   "demo",
 		Short: "Show what each network sees, in a world of its own",
 		Long: `Fetch pages and a large file with curl through "heddle up" over three networks,
@@ -39,11 +44,11 @@ everything is taken away again. It takes about a minute.`,
 			if err != nil {
 				return err
 			}
-			if o.Large < 1 {
-				return cli.Usage(&path.Error{What: fmt.Sprintf("--large %d", o.Large), Why: "a file has a byte at least",
+			if f.Large < 1 {
+				return cli.Usage(&path.Error{What: fmt.Sprintf("--large %d", f.Large), Why: "a file has a byte at least",
 					Hint: "leave it out for 20 MiB"})
 			}
-			o.Heddle, o.Talk = program, cmd.ErrOrStderr()
+			o := demo.Options{Dir: f.Out, Heddle: program, Large: f.Large, Loopback: f.Loopback, Talk: cmd.ErrOrStderr()}
 			if err := lab.Supported(); err != nil && !o.Loopback {
 				o.Loopback = true
 				fmt.Fprintln(o.Talk, "over loopback addresses, since there can be no world here:", err)
@@ -52,17 +57,12 @@ everything is taken away again. It takes about a minute.`,
 			if err != nil {
 				return err
 			}
-			if asJSON {
+			if f.JSON {
 				return cli.WriteJSON(cmd.OutOrStdout(), result)
 			}
 			return printDemo(cmd, result)
 		},
-	}
-	command.Flags().StringVar(&o.Dir, "out", "heddle-demo", "`DIR` for the page and the captures")
-	command.Flags().Int64Var(&o.Large, "large", 20<<20, "size of the large file, in bytes")
-	command.Flags().BoolVar(&o.Loopback, "loopback", false, "use loopback addresses also where a world is possible")
-	command.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return command
+	}, &f)
 }
 
 func printDemo(cmd *cobra.Command, r demo.Result) error {

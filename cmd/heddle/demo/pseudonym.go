@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"heddle/cmd/heddle/internal/bind"
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/experiments/demo"
 	"heddle/lab"
@@ -13,9 +14,13 @@ import (
 
 // Pseudonym is `heddle pseudonym demo`.
 func Pseudonym() *cobra.Command {
-	var o demo.CloudOptions
-	var asJSON bool
-	command := &cobra.Command{
+	f := struct {
+		bind.Printing
+		Out      string `flag:"out" help:"<DIR> for the pages and the captures"`
+		Loopback bool   `flag:"loopback" help:"use loopback addresses also where a world is possible"`
+		Terminal bool   `flag:"terminal" help:"use curl also where there is Chromium"`
+	}{Out: "heddle-demo-pseudonym"}
+	return bind.Flags(&cobra.Command{
 		Use:   "demo",
 		Short: "Show what a network sees of visits by pseudonyms, in a world of its own",
 		Long: `Visit three sites of a cloud, and follow a link from one to another: first by
@@ -34,10 +39,10 @@ away again. It takes about ten seconds.`,
   heddle observe report heddle-demo-pseudonym/captures/pseudonyms`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			o := demo.CloudOptions{Dir: f.Out, Loopback: f.Loopback, Terminal: f.Terminal, Talk: cmd.ErrOrStderr()}
 			if o.Heddle, err = os.Executable(); err != nil {
 				return err
 			}
-			o.Talk = cmd.ErrOrStderr()
 			if err := lab.Supported(); err != nil && !o.Loopback {
 				o.Loopback = true
 				fmt.Fprintln(o.Talk, "over loopback addresses, since there can be no world here:", err)
@@ -53,7 +58,7 @@ away again. It takes about ten seconds.`,
 			if err != nil {
 				return err
 			}
-			if asJSON {
+			if f.JSON {
 				return cli.WriteJSON(cmd.OutOrStdout(), result)
 			}
 			out := cmd.OutOrStdout()
@@ -63,10 +68,5 @@ away again. It takes about ten seconds.`,
 			_, err = fmt.Fprintf(out, "\nThe page: %s\nIn detail: %s\nThe captures: %s\n", result.Page, result.Details, result.Captures)
 			return err
 		},
-	}
-	command.Flags().StringVar(&o.Dir, "out", "heddle-demo-pseudonym", "`DIR` for the pages and the captures")
-	command.Flags().BoolVar(&o.Loopback, "loopback", false, "use loopback addresses also where a world is possible")
-	command.Flags().BoolVar(&o.Terminal, "terminal", false, "use curl also where there is Chromium")
-	command.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return command
+	}, &f)
 }

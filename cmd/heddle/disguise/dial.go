@@ -25,9 +25,11 @@ import (
 )
 
 func newDialCommand() *cobra.Command {
-	d := config.DefaultDisguiseDial()
-	var dryRun bool
-	cmd := &cobra.Command{
+	d := struct {
+		config.DisguiseDial
+		DryRun bool `flag:"dry-run" help:"say what would be dialled, and send nothing"`
+	}{DisguiseDial: config.DefaultDisguiseDial()}
+	return bind.Flags(&cobra.Command{
 		Use:   "dial FILE --listen HOST:PORT",
 		Short: "Use a bridge: a proxy for programs of this machine",
 		Long: `Dial opens a link to a bridge, and is a SOCKS5 and HTTP CONNECT proxy for
@@ -52,18 +54,15 @@ inside.`,
   heddle disguise dial bridge.toml --listen 127.0.0.1:1080 --via home=if:eth0 --via lte=if:wwan0 --schedule weighted`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := cli.FileUnderFlags(cmd, args, config.LoadDisguiseDial, &d); err != nil {
+			if err := cli.FileUnderFlags(cmd, args, config.LoadDisguiseDial, &d.DisguiseDial); err != nil {
 				return err
 			}
 			if err := cli.UsageBy(cmd, d.Check()); err != nil {
 				return err
 			}
-			return runDial(cmd, d, dryRun)
+			return runDial(cmd, d.DisguiseDial, d.DryRun)
 		},
-	}
-	bind.Flags(cmd, &d)
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would be dialled, and send nothing")
-	return cmd
+	}, &d)
 }
 
 // dialling is one run of `heddle disguise dial`.

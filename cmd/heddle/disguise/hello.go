@@ -24,7 +24,7 @@ const helloPatience = 10 * time.Second
 
 func newHelloCommand() *cobra.Command {
 	f := helloFlags{Listen: "localhost:0"}
-	command := &cobra.Command{
+	return bind.Flags(&cobra.Command{
 		Use:   "hello FILE",
 		Short: "Record the ClientHello of a browser, for the cover https",
 		Long: `Wait for a browser on this machine, and write to FILE what it says first in TLS:
@@ -38,9 +38,7 @@ not taken.`,
   heddle disguise dial bridge.toml --cover https:site=site.db:hello=browser.hello --listen 127.0.0.1:1080`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0]) },
-	}
-	bind.Flags(command, &f)
-	return command
+	}, &f)
 }
 
 func (f helloFlags) run(cmd *cobra.Command, file string) error {

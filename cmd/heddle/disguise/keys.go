@@ -20,9 +20,11 @@ import (
 )
 
 func newKeysCommand() *cobra.Command {
-	d := config.DefaultDisguiseServe().DisguiseBridge
-	var client string
-	cmd := &cobra.Command{
+	d := struct {
+		config.DisguiseBridge
+		Client string `flag:"client" help:"write a client's bridge.toml to <FILE>" complete:"file"`
+	}{DisguiseBridge: config.DefaultDisguiseServe().DisguiseBridge}
+	return bind.Flags(&cobra.Command{
 		Use:   "keys [--address ADDRESS:PORT]",
 		Short: "Print a bridge's line, and make its key if there is none",
 		Long: `Keys makes the private key of a bridge if there is none, in a file that only its
@@ -43,13 +45,9 @@ printing the line. Only its owner can read that file.`,
 			if err := d.Check(); err != nil {
 				return cli.Usage(err)
 			}
-			return runKeys(cmd, d, client)
+			return runKeys(cmd, d.DisguiseBridge, d.Client)
 		},
-	}
-	bind.Flags(cmd, &d)
-	cmd.Flags().StringVar(&client, "client", "", "write a client's bridge.toml to `FILE`")
-	_ = cmd.MarkFlagFilename("client")
-	return cmd
+	}, &d)
 }
 
 func runKeys(cmd *cobra.Command, d config.DisguiseBridge, client string) error {

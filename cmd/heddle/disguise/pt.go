@@ -35,7 +35,7 @@ type ptFlags struct {
 
 func newPTCommand() *cobra.Command {
 	f := ptFlags{MaxBytes: "0", MaxLinks: bridge.DefaultMaxLinks}
-	cmd := &cobra.Command{
+	return bind.Flags(&cobra.Command{
 		Use:   "pt",
 		Short: "Be a pluggable transport of Tor",
 		Long: `Be a pluggable transport, at a bridge or at a client. Tor starts this command
@@ -57,9 +57,7 @@ connection of Tor to a bridge is one link.`,
 			return pt.Run(cmd.Context(), pt.Options{Version: version.Release, Stdin: cmd.InOrStdin(), Stdout: cmd.OutOrStdout(),
 				Dial: f.dial, NewBridge: f.bridge})
 		},
-	}
-	bind.Flags(cmd, &f)
-	return cmd
+	}, &f)
 }
 
 // dial opens a link to a bridge.

@@ -31,7 +31,7 @@ type recordFlags struct {
 
 func newRecordCommand() *cobra.Command {
 	f := recordFlags{Out: "traces.db", Least: 20, Most: 5 * time.Minute}
-	command := &cobra.Command{
+	return bind.Flags(&cobra.Command{
 		Use:   "record CAPTURE...",
 		Short: "Turn captures into a trace database",
 		Long: `Make a trace of each conversation over UDP or TCP in the CAPTUREs (pcap or
@@ -50,9 +50,7 @@ for a handshake, or if over TCP the server speaks first.`,
 			"  heddle disguise record call.pcapng game.pcapng --out mix.db --most 2m --loop",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
-	}
-	bind.Flags(command, &f)
-	return command
+	}, &f)
 }
 
 // recorded is the answer of --json.

@@ -19,9 +19,11 @@ import (
 )
 
 func newServeCommand() *cobra.Command {
-	s := config.DefaultDisguiseServe()
-	var dryRun bool
-	cmd := &cobra.Command{
+	s := struct {
+		config.DisguiseServe
+		DryRun bool `flag:"dry-run" help:"say what would be served, and serve nothing"`
+	}{DisguiseServe: config.DefaultDisguiseServe()}
+	return bind.Flags(&cobra.Command{
 		Use:   "serve [FILE]",
 		Short: "Be a bridge, for those who have its line",
 		Long: `Serve is a bridge until it is interrupted. FILE is a bridge.toml, whose keys
@@ -45,18 +47,15 @@ neither.`,
   heddle disguise serve --destinations --listen :8443 --allow 10.0.0.0/8:22`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := cli.FileUnderFlags(cmd, args, config.LoadDisguiseServe, &s); err != nil {
+			if err := cli.FileUnderFlags(cmd, args, config.LoadDisguiseServe, &s.DisguiseServe); err != nil {
 				return err
 			}
 			if err := cli.UsageBy(cmd, s.Check()); err != nil {
 				return err
 			}
-			return runServe(cmd, s, dryRun)
+			return runServe(cmd, s.DisguiseServe, s.DryRun)
 		},
-	}
-	bind.Flags(cmd, &s)
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would be served, and serve nothing")
-	return cmd
+	}, &s)
 }
 
 func runServe(cmd *cobra.Command, s config.DisguiseServe, dryRun bool) error {

@@ -43,7 +43,7 @@ type siteFlags struct {
 
 func newSiteImportCommand() *cobra.Command {
 	f := siteFlags{Out: "site.db"}
-	command := &cobra.Command{
+	return bind.Flags(&cobra.Command{
 		Use:   "import HAR|CAPTURE|DIRECTORY",
 		Short: "Make a site of what a browser fetched, or of files",
 		Long: `Make a site of an HTTP archive (HAR), with the bodies, as the developer tools of
@@ -62,9 +62,7 @@ are, with what they say about the visitor: do not log in to record.`,
 			"  heddle disguise site import mirror/ --origin https://www.example --out site.db",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0]) },
-	}
-	bind.Flags(command, &f)
-	return command
+	}, &f)
 }
 
 func (f *siteFlags) run(cmd *cobra.Command, name string) error {
@@ -133,8 +131,8 @@ func wrap(name string, err error) error {
 }
 
 func newSiteShowCommand() *cobra.Command {
-	var asJSON bool
-	command := &cobra.Command{
+	var f bind.Printing
+	return bind.Flags(&cobra.Command{
 		Use:   "show FILE",
 		Short: "Show the pages of a site, and what they load and link to",
 		Long: `Show lists the pages of a site, with the objects that each loads, their types
@@ -146,7 +144,7 @@ and sizes, and the pages that it links to.`,
 			if err != nil {
 				return err
 			}
-			if asJSON {
+			if f.JSON {
 				return cli.WriteJSON(cmd.OutOrStdout(), struct {
 					Fingerprint string `json:"fingerprint"`
 					*site.Site
@@ -155,9 +153,7 @@ and sizes, and the pages that it links to.`,
 			printSite(cmd.OutOrStdout(), s)
 			return nil
 		},
-	}
-	command.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return command
+	}, &f)
 }
 
 func printSite(w io.Writer, s *site.Site) {
@@ -186,8 +182,8 @@ func printObject(w io.Writer, prefix string, o *site.Object) {
 }
 
 func newSiteCheckCommand() *cobra.Command {
-	var asJSON bool
-	command := &cobra.Command{
+	var f bind.Printing
+	return bind.Flags(&cobra.Command{
 		Use:   "check FILE",
 		Short: "Tell what a site can hide, and what a prober could notice",
 		Long: `Hide random bytes in each object of a site that has room, and compare it with
@@ -207,7 +203,7 @@ censor could fetch the same URL and compare.`,
 			if err != nil {
 				return err
 			}
-			if asJSON {
+			if f.JSON {
 				err = cli.WriteJSON(cmd.OutOrStdout(), r)
 			} else {
 				err = printReport(cmd.OutOrStdout(), r)
@@ -217,9 +213,7 @@ censor could fetch the same URL and compare.`,
 			}
 			return err
 		},
-	}
-	command.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return command
+	}, &f)
 }
 
 func printReport(w io.Writer, r *site.Report) error {

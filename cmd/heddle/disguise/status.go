@@ -3,12 +3,13 @@ package disguise
 import (
 	"github.com/spf13/cobra"
 
+	"heddle/cmd/heddle/internal/bind"
 	"heddle/cmd/heddle/status"
 )
 
 func newStatusCommand() *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
+	var f bind.Printing
+	return bind.Flags(&cobra.Command{
 		Use:   "status [NAME]",
 		Short: "Show bridges and their clients: links, bytes, what was refused",
 		Long: `Status shows the bridges of this user and the clients that run here, or the one
@@ -20,9 +21,7 @@ each link: how many connections each has and had, and what they carried.`,
 		Example: "  heddle disguise status\n  heddle disguise status bridge-443 --json",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return status.Disguises(cmd.Context(), cmd.OutOrStdout(), args, asJSON)
+			return status.Disguises(cmd.Context(), cmd.OutOrStdout(), args, f.JSON)
 		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the status as JSON")
-	return cmd
+	}, &f)
 }

@@ -20,7 +20,7 @@ func newTorrcCommand() *cobra.Command {
 		Listen string `flag:"listen" help:"where clients come to the bridge, <ADDRESS:PORT>"`
 		Line   string `flag:"line" help:"take the bridge line from <FILE>, such as /var/lib/tor/pt_state/heddle_bridgeline.txt" complete:"file"`
 	}{Listen: "0.0.0.0:443"}
-	cmd := &cobra.Command{
+	return bind.Flags(&cobra.Command{
 		Use:   "torrc",
 		Short: "Print what to add to torrc, for a bridge and for a client",
 		Long: `Print the lines with which Tor starts this transport, at a bridge and at its
@@ -30,9 +30,7 @@ known once the bridge has run: --line reads it from its file.`,
   heddle disguise torrc --line /var/lib/tor/pt_state/heddle_bridgeline.txt`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return printTorrc(cmd, f.Listen, f.Line) },
-	}
-	bind.Flags(cmd, &f)
-	return cmd
+	}, &f)
 }
 
 func printTorrc(cmd *cobra.Command, listen, file string) error {

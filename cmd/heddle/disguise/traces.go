@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"heddle/cmd/heddle/internal/bind"
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/disguise/cover/embed"
 	"heddle/internal/atomicfile"
@@ -15,9 +16,11 @@ import (
 )
 
 func newTracesCommand() *cobra.Command {
-	var asJSON bool
-	var picture string
-	command := &cobra.Command{
+	var f struct {
+		bind.Printing
+		Plot string `flag:"plot" help:"also draw the traces over time, as this SVG <FILE>"`
+	}
+	return bind.Flags(&cobra.Command{
 		Use:   "traces [FILE]",
 		Short: "List and plot the traces of a database",
 		Long: `List the traces of a database for the cover embed: what was recorded, for how
@@ -38,20 +41,17 @@ Client and bridge need the same file: the fingerprint tells.`,
 			if err != nil {
 				return err
 			}
-			if picture != "" {
-				if err := atomicfile.Write(picture, []byte(plot.Standalone(draw(d))), 0o644); err != nil {
-					return &path.Error{What: "plot " + picture, Err: err}
+			if f.Plot != "" {
+				if err := atomicfile.Write(f.Plot, []byte(plot.Standalone(draw(d))), 0o644); err != nil {
+					return &path.Error{What: "plot " + f.Plot, Err: err}
 				}
 			}
-			if asJSON {
+			if f.JSON {
 				return cli.WriteJSON(cmd.OutOrStdout(), traceList{fmt.Sprintf("%x", d.Fingerprint), d.About, rows(d)})
 			}
 			return printTraces(cmd.OutOrStdout(), d)
 		},
-	}
-	command.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	command.Flags().StringVar(&picture, "plot", "", "also draw the traces over time, as this SVG `FILE`")
-	return command
+	}, &f)
 }
 
 type traceList struct {

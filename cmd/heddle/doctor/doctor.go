@@ -12,14 +12,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"heddle/cmd/heddle/internal/bind"
 	"heddle/cmd/heddle/internal/checks"
 	"heddle/cmd/heddle/internal/cli"
 )
 
 // Command is `heddle doctor`.
 func Command() *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
+	var f bind.Printing
+	return bind.Flags(&cobra.Command{
 		Use:   "doctor",
 		Short: "Say what this machine can do, and what to do about the rest",
 		Long: `Doctor looks at this machine: its interfaces with their default routes in all
@@ -39,14 +40,12 @@ That an interface has a route does not say that the network behind it works.`,
 			if err != nil {
 				return err
 			}
-			if asJSON {
+			if f.JSON {
 				return cli.WriteJSON(cmd.OutOrStdout(), report)
 			}
 			return printReport(cmd.OutOrStdout(), report, cli.TerminalWidth(cmd.OutOrStdout()))
 		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the findings as JSON")
-	return cmd
+	}, &f)
 }
 
 // printReport prints the findings in lines of at most width columns; 0 is no limit.

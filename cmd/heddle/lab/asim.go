@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"heddle/cmd/heddle/internal/bind"
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/experiments/asim"
 	"heddle/path"
@@ -18,14 +19,22 @@ import (
 
 // labASim holds the flags of heddle lab asim.
 type labASim struct {
-	asim.Options
-	graph, json, plot       string
-	places                  []string
-	quick, allPairs, tables bool
+	reportFlags
+	Graph      string   `flag:"graph" help:"the <FILE> of AS relationships" complete:"file"`
+	Seed       uint64   `flag:"seed" help:"what nodes and clients are drawn by"`
+	Sets       int      `flag:"sets" help:"how many sets of nodes are drawn"`
+	Clients    int      `flag:"clients" help:"how many clients, each with a server, for each set"`
+	Candidates []int    `flag:"candidates" help:"from how many nodes to choose, <NUMBERS>"`
+	Workers    int      `flag:"workers" help:"how many work at once; 0 for one a core"`
+	Quick      bool     `flag:"quick" help:"fewer clients and candidates, in some seconds"`
+	AllPairs   bool     `flag:"all-pairs" help:"the routes between all ASes instead"`
+	Tables     bool     `flag:"tables" help:"the pairs of MACHETE's tables I and II instead"`
+	Places     []string `flag:"place" help:"with --tables: where a place is, <NAME=AS>"`
 }
 
 func newASimCommand() *cobra.Command {
-	a := labASim{Options: asim.Defaults()}
+	o := asim.Defaults()
+	a := labASim{Seed: o.Seed, Sets: o.Sets, Clients: o.Clients, Candidates: o.Candidates}
 	cmd := &cobra.Command{
 		Use:   "asim --graph FILE",
 		Short: "Simulate how diverse paths are on a graph of the Internet's ASes",
@@ -47,27 +56,14 @@ root.`,
   heddle lab asim --graph as-rel.txt.gz --tables --place Tokyo=AS4713`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if a.quick {
+			if a.Quick {
 				a.useQuick(cmd)
 			}
 			return a.run(cmd)
 		},
 	}
-	flags := cmd.Flags()
-	flags.StringVar(&a.graph, "graph", "", "the `FILE` of AS relationships")
-	flags.Uint64Var(&a.Seed, "seed", a.Seed, "what nodes and clients are drawn by")
-	flags.IntVar(&a.Sets, "sets", a.Sets, "how many sets of nodes are drawn")
-	flags.IntVar(&a.Clients, "clients", a.Clients, "how many clients, each with a server, for each set")
-	flags.IntSliceVar(&a.Candidates, "candidates", a.Candidates, "from how many nodes to choose, `NUMBERS`")
-	flags.IntVar(&a.Workers, "workers", 0, "how many work at once; 0 for one a core")
-	flags.BoolVar(&a.quick, "quick", false, "fewer clients and candidates, in some seconds")
-	flags.BoolVar(&a.allPairs, "all-pairs", false, "the routes between all ASes instead")
-	flags.BoolVar(&a.tables, "tables", false, "the pairs of MACHETE's tables I and II instead")
-	flags.StringArrayVar(&a.places, "place", nil, "with --tables: where a place is, `NAME=AS`")
-	flags.StringVar(&a.json, "json", "", "write the report as JSON to this `file`")
-	flags.StringVar(&a.plot, "plot", "", "write a plot as SVG to this `file`")
+	bind.Flags(cmd, &a)
 	_ = cmd.MarkFlagRequired("graph")
-	_ = cmd.MarkFlagFilename("graph")
 	cmd.MarkFlagsMutuallyExclusive("all-pairs", "tables", "plot")
 	return cmd
 }
@@ -87,47 +83,47 @@ func (a *labASim) useQuick(cmd *cobra.Command) {
 }
 
 func (a *labASim) run(cmd *cobra.Command) error {
-	if err := checkPlot(a.plot); err != nil {
+	if err := checkPlot(a.Plot); err != nil {
 		return err
 	}
 	if a.Workers < 0 {
 		return cli.Usage(&path.Error{What: fmt.Sprintf("--workers %d", a.Workers), Why: "it is less than 0", Hint: "leave it out for one a core"})
 	}
-	if len(a.places) > 0 && !a.tables {
+	if len(a.Places) > 0 && !a.Tables {
 		return cli.Usage(&path.Error{What: "--place", Why: "only the tables have places", Hint: "add --tables"})
 	}
-	places, err := asim.ParsePlaces(a.places)
+	places, err := asim.ParsePlaces(a.Places)
 	if err != nil {
 		return cli.Usage(err)
 	}
-	g, err := asim.Load(a.graph)
+	g, err := asim.Load(a.Graph)
 	if err != nil {
 		return err
 	}
-	a.Progress = tellProgress(cmd.ErrOrStderr())
+	o := asim.Options{Seed: a.Seed, Sets: a.Sets, Clients: a.Clients, Candidates: a.Candidates, Workers: a.Workers, Progress: tellProgress(cmd.ErrOrStderr())}
 	switch {
-	case a.allPairs:
-		return a.runAllPairs(cmd.Context(), g, cmd.OutOrStdout())
-	case a.tables:
+	case a.AllPairs:
+		return a.runAllPairs(cmd.Context(), g, o, cmd.OutOrStdout())
+	case a.Tables:
 		return a.runTables(g, places, cmd.OutOrStdout())
 	}
-	if err := a.Check(g); err != nil {
+	if err := o.Check(g); err != nil {
 		return cli.Usage(err)
 	}
-	report, err := asim.Simulate(cmd.Context(), g, a.Options)
-	report.Graph.File = filepath.Base(a.graph)
+	report, err := asim.Simulate(cmd.Context(), g, o)
+	report.Graph.File = filepath.Base(a.Graph)
 	if len(report.Rows) == 0 {
 		return err
 	}
-	return errors.Join(err, report.WriteTable(cmd.OutOrStdout()), writeFile(a.json, report.WriteJSON), writeFile(a.plot, report.WritePlot))
+	return errors.Join(err, report.WriteTable(cmd.OutOrStdout()), writeFile(a.JSON, report.WriteJSON), writeFile(a.Plot, report.WritePlot))
 }
 
-func (a *labASim) runAllPairs(ctx context.Context, g *asim.Graph, out io.Writer) error {
-	all, err := asim.RouteAll(ctx, g, a.Workers, a.Progress)
+func (a *labASim) runAllPairs(ctx context.Context, g *asim.Graph, o asim.Options, out io.Writer) error {
+	all, err := asim.RouteAll(ctx, g, o.Workers, o.Progress)
 	if err != nil {
 		return err
 	}
-	return errors.Join(all.WriteText(out), writeFile(a.json, all.WriteJSON))
+	return errors.Join(all.WriteText(out), writeFile(a.JSON, all.WriteJSON))
 }
 
 func (a *labASim) runTables(g *asim.Graph, places []asim.Place, out io.Writer) error {
@@ -135,8 +131,8 @@ func (a *labASim) runTables(g *asim.Graph, places []asim.Place, out io.Writer) e
 	if err != nil {
 		return err
 	}
-	report.Graph.File = filepath.Base(a.graph)
-	return errors.Join(report.WriteTables(out, places), writeFile(a.json, report.WriteJSON))
+	report.Graph.File = filepath.Base(a.Graph)
+	return errors.Join(report.WriteTables(out, places), writeFile(a.JSON, report.WriteJSON))
 }
 
 // tellProgress writes a line every two seconds, with an estimate of the remaining time.

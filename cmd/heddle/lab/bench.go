@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"heddle/cmd/heddle/internal/bind"
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/experiments/bench"
 	"heddle/path"
@@ -56,22 +57,34 @@ repeated. All cases of a round draw the same weights. Needs root.`,
 	})
 }
 
+// reportFlags say where a report is written.
+type reportFlags struct {
+	JSON string `flag:"json" help:"write the report as JSON to this <file>"`
+	Plot string `flag:"plot" help:"write a plot as SVG to this <file>"`
+}
+
 // benchCommand makes cmd run a bench, with the flags that all benches share. quick is the duration with --quick; cases
 // are examples for --only.
 func benchCommand(b bench.Bench, quick, cases string, cmd *cobra.Command) *cobra.Command {
-	var o bench.Options
-	var jsonFile, plotFile string
+	f := struct {
+		reportFlags
+		Rounds     int      `flag:"rounds" help:"how often each case is measured"`
+		Quick      bool     `flag:"quick" help:"a few cases and two rounds, "`
+		Only       []string `flag:"only" help:"only <cases> that begin with this, and their baselines: " list:"commas"`
+		Congestion string   `flag:"congestion" help:"TCP congestion <control> in the worlds, such as reno; without it the machine's"`
+	}{Rounds: 5}
 	cmd.Args = cobra.NoArgs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if o.Quick && !cmd.Flags().Changed("rounds") {
-			o.Rounds = 2
+		if f.Quick && !cmd.Flags().Changed("rounds") {
+			f.Rounds = 2
 		}
-		if o.Rounds < 1 {
-			return cli.Usage(&path.Error{What: "--rounds", Why: fmt.Sprintf("%d is fewer than 1", o.Rounds), Hint: "five are the usual"})
+		if f.Rounds < 1 {
+			return cli.Usage(&path.Error{What: "--rounds", Why: fmt.Sprintf("%d is fewer than 1", f.Rounds), Hint: "five are the usual"})
 		}
-		if err := checkPlot(plotFile); err != nil {
+		if err := checkPlot(f.Plot); err != nil {
 			return err
 		}
+		o := bench.Options{Rounds: f.Rounds, Quick: f.Quick, Only: f.Only, Congestion: f.Congestion, Progress: cmd.ErrOrStderr()}
 		if err := b.Check(o); err != nil {
 			return cli.Usage(err)
 		}
@@ -79,19 +92,15 @@ func benchCommand(b bench.Bench, quick, cases string, cmd *cobra.Command) *cobra
 		if o.Heddle, err = os.Executable(); err != nil {
 			return err
 		}
-		o.Progress = cmd.ErrOrStderr()
 		report, err := b.Run(cmd.Context(), o)
 		if len(report.Rows) == 0 {
 			return err
 		}
-		return errors.Join(err, report.WriteTable(cmd.OutOrStdout()), writeFile(jsonFile, report.WriteJSON), writeFile(plotFile, report.WritePlot))
+		return errors.Join(err, report.WriteTable(cmd.OutOrStdout()), writeFile(f.JSON, report.WriteJSON), writeFile(f.Plot, report.WritePlot))
 	}
-	cmd.Flags().IntVar(&o.Rounds, "rounds", 5, "how often each case is measured")
-	cmd.Flags().BoolVar(&o.Quick, "quick", false, "a few cases and two rounds, "+quick)
-	cmd.Flags().StringSliceVar(&o.Only, "only", nil, "only `cases` that begin with this, and their baselines: "+cases)
-	cmd.Flags().StringVar(&o.Congestion, "congestion", "", "TCP congestion `control` in the worlds, such as reno; without it the machine's")
-	cmd.Flags().StringVar(&jsonFile, "json", "", "write the report as JSON to this `file`")
-	cmd.Flags().StringVar(&plotFile, "plot", "", "write a plot as SVG to this `file`")
+	bind.Flags(cmd, &f)
+	cmd.Flags().Lookup("quick").Usage += quick
+	cmd.Flags().Lookup("only").Usage += cases
 	return cmd
 }
 

@@ -8,32 +8,38 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"heddle/cmd/heddle/internal/bind"
 	"heddle/experiments/bench"
 )
 
-// bridgeBench makes cmd run a bench of a bridge, whose options have been bound to o.
-func bridgeBench(run func(context.Context, bench.BridgeOptions) (bench.Report, error), o *bench.BridgeOptions, cmd *cobra.Command) *cobra.Command {
-	var jsonFile string
+// bridgeFlags holds the flags of the benches of a bridge, which take one number each.
+type bridgeFlags struct {
+	JSON   string        `flag:"json" help:"write the report as JSON to this <file>"`
+	Probes int           `flag:"probes" help:"how many of each kind"`
+	Length time.Duration `flag:"for" help:"how long"`
+	Links  int           `flag:"links" help:"how many links"`
+}
+
+// bridgeBench makes cmd run a bench of a bridge, with the flag number.
+func bridgeBench(run func(context.Context, bench.BridgeOptions) (bench.Report, error), number string, cmd *cobra.Command) *cobra.Command {
+	f := bridgeFlags{Probes: 2000, Length: 10 * time.Minute, Links: 1000}
 	cmd.Args = cobra.NoArgs
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		var err error
-		if o.Heddle, err = os.Executable(); err != nil {
+		program, err := os.Executable()
+		if err != nil {
 			return err
 		}
-		o.Progress = cmd.ErrOrStderr()
-		report, err := run(cmd.Context(), *o)
+		report, err := run(cmd.Context(), bench.BridgeOptions{Heddle: program, Probes: f.Probes, Length: f.Length, Links: f.Links, Progress: cmd.ErrOrStderr()})
 		if len(report.Rows) == 0 {
 			return err
 		}
-		return errors.Join(err, report.WriteTable(cmd.OutOrStdout()), writeFile(jsonFile, report.WriteJSON))
+		return errors.Join(err, report.WriteTable(cmd.OutOrStdout()), writeFile(f.JSON, report.WriteJSON))
 	}
-	cmd.Flags().StringVar(&jsonFile, "json", "", "write the report as JSON to this `file`")
-	return cmd
+	return bind.Flags(cmd, &f, "json", number)
 }
 
 func newBenchProbesCommand() *cobra.Command {
-	var o bench.BridgeOptions
-	cmd := bridgeBench(bench.Probes, &o, &cobra.Command{
+	return bridgeBench(bench.Probes, "probes", &cobra.Command{
 		Use:   "probes",
 		Short: "Compare what active probes learn of a bridge and of a silent service",
 		Long: `Send probes to a bridge, and to a service that reads, never answers, and ends
@@ -48,13 +54,10 @@ A bridge listens to a stranger for one to three minutes, and to a thousand at a
 time: about ten minutes in all. Needs root.`,
 		Example: "  heddle lab bench probes\n  heddle lab bench probes --probes 50 --json probes.json",
 	})
-	cmd.Flags().IntVar(&o.Probes, "probes", 2000, "how many of each kind")
-	return cmd
 }
 
 func newBenchSoakCommand() *cobra.Command {
-	var o bench.BridgeOptions
-	cmd := bridgeBench(bench.Soak, &o, &cobra.Command{
+	return bridgeBench(bench.Soak, "for", &cobra.Command{
 		Use:   "soak",
 		Short: "Measure memory and descriptors of a bridge while links come and go",
 		Long: `Download by a bridge for a while, in eight links at a time of 1 MB each, with
@@ -62,13 +65,10 @@ connections of 100 kB, and print memory and descriptors of both ends at the end
 of each minute, relative to the first. Needs root.`,
 		Example: "  heddle lab bench soak --for 10m",
 	})
-	cmd.Flags().DurationVar(&o.Length, "for", 10*time.Minute, "how long")
-	return cmd
 }
 
 func newBenchRandomnessCommand() *cobra.Command {
-	var o bench.BridgeOptions
-	cmd := bridgeBench(bench.Randomness, &o, &cobra.Command{
+	return bridgeBench(bench.Randomness, "links", &cobra.Command{
 		Use:   "randomness",
 		Short: "Have dieharder test the bytes that the cover random sends",
 		Long: `Record the connections of links that carry zeros, and have dieharder test their
@@ -79,6 +79,4 @@ length, or 3 for streams of more than 100 MB. Tests that take more bytes than
 there are, are left out. Takes about ten minutes. Needs root and dieharder.`,
 		Example: "  heddle lab bench randomness --links 1000",
 	})
-	cmd.Flags().IntVar(&o.Links, "links", 1000, "how many links")
-	return cmd
 }

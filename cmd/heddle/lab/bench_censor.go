@@ -7,13 +7,19 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"heddle/cmd/heddle/internal/bind"
 	"heddle/experiments/censor"
 )
 
 func newBenchCensorCommand() *cobra.Command {
-	var o censor.TorOptions
-	var jsonFile string
-	cmd := &cobra.Command{
+	f := struct {
+		Only      []string      `flag:"only" help:"only these <attacks>" list:"commas"`
+		Ways      []string      `flag:"ways" help:"only these <transports>" list:"commas"`
+		Bootstrap time.Duration `flag:"bootstrap" help:"how long Tor may take to bootstrap"`
+		Fetch     time.Duration `flag:"fetch" help:"how long it may take to fetch"`
+		JSON      string        `flag:"json" help:"write the report as JSON to this <file>"`
+	}{Bootstrap: 2 * time.Minute, Fetch: 3 * time.Minute}
+	return bind.Flags(&cobra.Command{
 		Use:   "censor",
 		Short: "Tor and its transports against a censor on the way",
 		Long: `Try whether Tor bootstraps and fetches 1 MB while a censor on the client's way
@@ -31,23 +37,16 @@ obfs4proxy and curl.`,
   heddle lab bench censor --only none,freeze --ways tor,random-15kB --json censor.json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var err error
-			if o.Heddle, err = os.Executable(); err != nil {
+			program, err := os.Executable()
+			if err != nil {
 				return err
 			}
-			o.Progress = cmd.ErrOrStderr()
-			blocked, err := censor.Tor(cmd.Context(), o)
+			blocked, err := censor.Tor(cmd.Context(), censor.TorOptions{Heddle: program, Only: f.Only, Ways: f.Ways,
+				Bootstrap: f.Bootstrap, Fetch: f.Fetch, Progress: cmd.ErrOrStderr()})
 			if blocked == nil {
 				return err
 			}
-			return errors.Join(err, blocked.WriteTable(cmd.OutOrStdout()), writeFile(jsonFile, blocked.WriteJSON))
+			return errors.Join(err, blocked.WriteTable(cmd.OutOrStdout()), writeFile(f.JSON, blocked.WriteJSON))
 		},
-	}
-	flags := cmd.Flags()
-	flags.StringSliceVar(&o.Only, "only", nil, "only these `attacks`")
-	flags.StringSliceVar(&o.Ways, "ways", nil, "only these `transports`")
-	flags.DurationVar(&o.Bootstrap, "bootstrap", 2*time.Minute, "how long Tor may take to bootstrap")
-	flags.DurationVar(&o.Fetch, "fetch", 3*time.Minute, "how long it may take to fetch")
-	flags.StringVar(&jsonFile, "json", "", "write the report as JSON to this `file`")
-	return cmd
+	}, &f)
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"heddle/cmd/heddle/internal/bind"
 	"heddle/experiments/asim"
 	"heddle/experiments/bench"
 	"heddle/experiments/picture"
@@ -39,25 +40,26 @@ late by more than 1 ms on average is repeated. Needs root.`,
   heddle lab bench machete --only two,unequal --json machete.json --plot machete.svg
   heddle lab bench machete --pictures pictures --graph as-rel.txt.gz`,
 	})
-	var pictures, graph string
-	cmd.Flags().StringVar(&pictures, "pictures", "", "draw figures 7 and 8 into this `DIR`")
-	cmd.Flags().StringVar(&graph, "graph", "", "compute tables I and II on this `FILE` of AS relationships")
-	_, _ = cmd.MarkFlagDirname("pictures"), cmd.MarkFlagFilename("graph")
+	var f struct {
+		Pictures string `flag:"pictures" help:"draw figures 7 and 8 into this <DIR>" complete:"dir"`
+		Graph    string `flag:"graph" help:"compute tables I and II on this <FILE> of AS relationships" complete:"file"`
+	}
+	bind.Flags(cmd, &f)
 	measure := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var tables func() error
-		if graph != "" { // check the file first, before an hour of measuring
-			g, err := asim.Load(graph)
+		if f.Graph != "" { // check the file first, before an hour of measuring
+			g, err := asim.Load(f.Graph)
 			if err != nil {
 				return err
 			}
-			tables = func() error { return (&labASim{graph: graph}).runTables(g, asim.Places(), cmd.OutOrStdout()) }
+			tables = func() error { return (&labASim{Graph: f.Graph}).runTables(g, asim.Places(), cmd.OutOrStdout()) }
 		}
 		if err := measure(cmd, args); err != nil {
 			return err
 		}
-		if pictures != "" {
-			if err := machetePictures(cmd, pictures); err != nil {
+		if f.Pictures != "" {
+			if err := machetePictures(cmd, f.Pictures); err != nil {
 				return err
 			}
 		}

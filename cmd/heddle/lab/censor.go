@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"heddle/cmd/heddle/internal/bind"
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/experiments/censor"
 	"heddle/lab"
@@ -17,10 +19,15 @@ import (
 )
 
 func newCensorCommand() *cobra.Command {
-	var options censor.Options
-	var clients []string
-	var asJSON bool
-	cmd := inWorldFor(&cobra.Command{
+	f := struct {
+		bind.Printing
+		SNI      []string      `flag:"sni" help:"cut off this server and those below it; one flag a <NAME>"`
+		Residual time.Duration `flag:"residual" help:"how long a flow stays cut off"`
+		Reset    bool          `flag:"reset" help:"reset TCP connections to these servers, rather than drop their packets only"`
+		Attack   []string      `flag:"attack" help:"attack connections in this way; one flag a <NAME>"`
+		Client   []string      `flag:"client" help:"look only at packets of this <ADDRESS>; one flag each"`
+	}{Residual: 3 * time.Minute}
+	return bind.Flags(inWorldFor(&cobra.Command{
 		Use:   "censor HOST",
 		Short: "Cut off servers by name, or attack connections, on a router",
 		Long: `Put a censor on a router of a world, until interrupted or for as long as --for
@@ -37,11 +44,12 @@ With --attack it acts on TCP connections that begin while it runs:
   heddle lab censor isp --attack freeze --attack encrypted --client 10.101.1.2`,
 		Args: cobra.ExactArgs(1),
 	}, func(cmd *cobra.Command, in *lab.Instance, args []string) error {
-		what := append(append([]string{}, options.Names...), options.Attacks...)
+		options := censor.Options{Names: f.SNI, Residual: f.Residual, Reset: f.Reset, Attacks: f.Attack}
+		what := slices.Concat(f.SNI, f.Attack)
 		if len(what) == 0 {
 			return cli.Usage(&path.Error{What: "lab censor", Why: "it has nothing to do", Hint: "--sni NAME, or --attack NAME"})
 		}
-		for _, client := range clients {
+		for _, client := range f.Client {
 			addr, err := netip.ParseAddr(client)
 			if err != nil {
 				return cli.Usage(&path.Error{What: "--client", Why: fmt.Sprintf("%q is no address", client), Hint: "such as 10.101.1.2"})
@@ -61,19 +69,11 @@ With --attack it acts on TCP connections that begin while it runs:
 		if err := c.Stop(); err != nil {
 			return err
 		}
-		if asJSON {
+		if f.JSON {
 			return cli.WriteJSON(cmd.OutOrStdout(), c.Status())
 		}
 		return printCensor(cmd.OutOrStdout(), c.Status())
-	})
-	flags := cmd.Flags()
-	flags.StringArrayVar(&options.Names, "sni", nil, "cut off this server and those below it; one flag a `NAME`")
-	flags.DurationVar(&options.Residual, "residual", 3*time.Minute, "how long a flow stays cut off")
-	flags.BoolVar(&options.Reset, "reset", false, "reset TCP connections to these servers, rather than drop their packets only")
-	flags.StringArrayVar(&options.Attacks, "attack", nil, "attack connections in this way; one flag a `NAME`")
-	flags.StringArrayVar(&clients, "client", nil, "look only at packets of this `ADDRESS`; one flag each")
-	flags.BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
+	}), &f)
 }
 
 // attacks describes them for the help.

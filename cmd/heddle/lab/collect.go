@@ -8,15 +8,21 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"heddle/cmd/heddle/internal/bind"
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/experiments/collect"
 	"heddle/path"
 )
 
 func newSitesCommand() *cobra.Command {
-	c := collect.Choice{}
-	var out string
-	cmd := &cobra.Command{
+	f := struct {
+		Root        string `flag:"root" help:"the <DIR> to look in, which the sites then serve"`
+		Monitored   int    `flag:"monitored" help:"how many pages an observer looks for"`
+		Unmonitored int    `flag:"unmonitored" help:"how many others"`
+		Seed        uint64 `flag:"seed" help:"makes the choice repeatable"`
+		Out         string `flag:"out" help:"the <FILE> to write; - prints it"`
+	}{Root: "/usr/share", Monitored: 40, Unmonitored: 150, Seed: 1, Out: "-"}
+	return bind.Flags(&cobra.Command{
 		Use:   "sites",
 		Short: "Choose pages for heddle lab collect",
 		Long: `Choose pages below a directory, such as those of Debian's documentation
@@ -27,34 +33,38 @@ from all packages in turn; each package gets a protocol and a latency.`,
   heddle lab sites --monitored 10 --unmonitored 30 --out few.json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			sites, err := c.Choose()
+			sites, err := collect.Choice{Root: f.Root, Monitored: f.Monitored, Unmonitored: f.Unmonitored, Seed: f.Seed}.Choose()
 			if err != nil {
 				return err
 			}
-			if out == "-" {
+			if f.Out == "-" {
 				return sites.Write(cmd.OutOrStdout())
 			}
-			if err := writeFile(out, sites.Write); err != nil {
-				return &path.Error{What: "sites " + out, Err: err}
+			if err := writeFile(f.Out, sites.Write); err != nil {
+				return &path.Error{What: "sites " + f.Out, Err: err}
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %d pages to monitor, %d others\n", out, c.Monitored, c.Unmonitored)
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %d pages to monitor, %d others\n", f.Out, f.Monitored, f.Unmonitored)
 			return err
 		},
-	}
-	flags := cmd.Flags()
-	flags.StringVar(&c.Root, "root", "/usr/share", "the `DIR` to look in, which the sites then serve")
-	flags.IntVar(&c.Monitored, "monitored", 40, "how many pages an observer looks for")
-	flags.IntVar(&c.Unmonitored, "unmonitored", 150, "how many others")
-	flags.Uint64Var(&c.Seed, "seed", 1, "makes the choice repeatable")
-	flags.StringVar(&out, "out", "-", "the `FILE` to write; - prints it")
-	return cmd
+	}, &f)
 }
 
 func newCollectCommand() *cobra.Command {
-	o := collect.Options{}
-	var file, schedule, every, cloud string
-	var defences []string
-	var asJSON bool
+	f := struct {
+		Sites    string   `flag:"sites" help:"the <FILE> of pages that heddle lab sites made"`
+		Visits   int      `flag:"visits" help:"how often a monitored page is visited"`
+		Paths    int      `flag:"paths" help:"over how many paths a visit is split, 1 to 3"`
+		Schedule string   `flag:"schedule" help:"as for heddle up"`
+		Every    string   `flag:"every" help:"as for heddle up"`
+		Out      string   `flag:"out" help:"the <FILE> for visits that are split"`
+		Plain    string   `flag:"plain" help:"the <FILE> for the same visits over one path"`
+		Cloud    string   `flag:"cloud" help:"load by pseudonyms, and tell apart <pages> of one site or sites of the cloud: pages or sites"`
+		Defence  []string `flag:"defence" help:"with --cloud: <strategies> of the page defence" list:"commas"`
+		Jobs     int      `flag:"jobs" help:"how many visits at once; more are late on a small machine"`
+		Seed     uint64   `flag:"seed" help:"makes the order of visits repeatable"`
+		DryRun   bool     `flag:"dry-run" help:"say how many visits there would be"`
+		JSON     bool     `flag:"json" help:"print the summary as JSON"`
+	}{Visits: 20, Paths: 3, Schedule: "weighted", Every: "100ms", Defence: []string{"none"}, Jobs: 1, Seed: 1}
 	cmd := &cobra.Command{
 		Use:   "collect --sites FILE --out FILE",
 		Short: "Record page loads as each path's observer sees them",
@@ -84,42 +94,29 @@ dropped visits again. Needs root, chromium, node and npm.`,
   heddle lab collect --cloud pages --defence none,pieces,pad-pow2 --sites twenty.json --visits 40 --out pages.parquet`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if o.Sites, err = collect.ReadSites(file); err != nil {
+			o := collect.Options{Visits: f.Visits, Paths: f.Paths, Schedule: []string{"--schedule", f.Schedule, "--every", f.Every},
+				Out: f.Out, Plain: f.Plain, Jobs: f.Jobs, Seed: f.Seed, Talk: cmd.ErrOrStderr(), DryRun: f.DryRun}
+			if o.Sites, err = collect.ReadSites(f.Sites); err != nil {
 				return err
 			}
 			if o.Heddle, err = os.Executable(); err != nil {
 				return err
 			}
-			o.Schedule = []string{"--schedule", schedule, "--every", every}
-			o.Talk = cmd.ErrOrStderr()
-			if cloud != "" {
-				return collectCloud(cmd, collect.CloudOptions{Options: o, Cloud: cloud, Defences: defences}, asJSON)
+			if f.Cloud != "" {
+				return collectCloud(cmd, collect.CloudOptions{Options: o, Cloud: f.Cloud, Defences: f.Defence}, f.JSON)
 			}
 			s, err := collect.Run(cmd.Context(), o)
 			if err != nil {
 				goesOn(o.Talk, s)
 				return err
 			}
-			if asJSON {
+			if f.JSON {
 				return cli.WriteJSON(cmd.OutOrStdout(), s)
 			}
 			return printCollected(cmd, s, o.DryRun)
 		},
 	}
-	flags := cmd.Flags()
-	flags.StringVar(&file, "sites", "", "the `FILE` of pages that heddle lab sites made")
-	flags.IntVar(&o.Visits, "visits", 20, "how often a monitored page is visited")
-	flags.IntVar(&o.Paths, "paths", 3, "over how many paths a visit is split, 1 to 3")
-	flags.StringVar(&schedule, "schedule", "weighted", "as for heddle up")
-	flags.StringVar(&every, "every", "100ms", "as for heddle up")
-	flags.StringVar(&o.Out, "out", "", "the `FILE` for visits that are split")
-	flags.StringVar(&o.Plain, "plain", "", "the `FILE` for the same visits over one path")
-	flags.StringVar(&cloud, "cloud", "", "load by pseudonyms, and tell apart `pages` of one site or sites of the cloud: pages or sites")
-	flags.StringSliceVar(&defences, "defence", []string{"none"}, "with --cloud: `strategies` of the page defence")
-	flags.IntVar(&o.Jobs, "jobs", 1, "how many visits at once; more are late on a small machine")
-	flags.Uint64Var(&o.Seed, "seed", 1, "makes the order of visits repeatable")
-	flags.BoolVar(&o.DryRun, "dry-run", false, "say how many visits there would be")
-	flags.BoolVar(&asJSON, "json", false, "print the summary as JSON")
+	bind.Flags(cmd, &f)
 	_ = cmd.MarkFlagRequired("sites")
 	_ = cmd.MarkFlagRequired("out")
 	for _, name := range []string{"paths", "schedule", "every", "plain"} {

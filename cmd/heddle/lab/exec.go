@@ -3,9 +3,11 @@ package lab
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"heddle/cmd/heddle/internal/bind"
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/lab"
 )
@@ -62,9 +64,11 @@ type worldAction func(cmd *cobra.Command, in *lab.Instance, args []string) error
 
 // inWorld makes cmd act in a world that is up, chosen by --name.
 func inWorld(cmd *cobra.Command, do worldAction) *cobra.Command {
-	name := cmd.Flags().String("name", "", "which world (default: the only one)")
+	var f struct {
+		Name string `flag:"name" help:"which world (default: the only one)"`
+	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		only, err := onlyWorld(*name)
+		only, err := onlyWorld(f.Name)
 		if err != nil {
 			return err
 		}
@@ -75,15 +79,17 @@ func inWorld(cmd *cobra.Command, do worldAction) *cobra.Command {
 		defer in.Close()
 		return do(cmd, in, args)
 	}
-	return cmd
+	return bind.Flags(cmd, &f)
 }
 
 // inWorldFor is inWorld for an action that lasts until it is interrupted, or for the time of --for.
 func inWorldFor(cmd *cobra.Command, do worldAction) *cobra.Command {
-	length := cmd.Flags().Duration("for", 0, "stop after so long (default: when interrupted)")
-	return inWorld(cmd, func(cmd *cobra.Command, in *lab.Instance, args []string) error {
-		if *length > 0 {
-			ctx, cancel := context.WithTimeout(cmd.Context(), *length)
+	var f struct {
+		Length time.Duration `flag:"for" help:"stop after so long (default: when interrupted)"`
+	}
+	return inWorld(bind.Flags(cmd, &f), func(cmd *cobra.Command, in *lab.Instance, args []string) error {
+		if f.Length > 0 {
+			ctx, cancel := context.WithTimeout(cmd.Context(), f.Length)
 			defer cancel()
 			cmd.SetContext(ctx)
 		}

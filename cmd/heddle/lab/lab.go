@@ -2,6 +2,7 @@
 package lab
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"heddle/cmd/heddle/internal/bind"
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/lab"
 	"heddle/path"
@@ -37,8 +39,10 @@ late it was. Nothing of the machine's own network is touched. Needs root.`,
 }
 
 func newUpCommand() *cobra.Command {
-	var name string
-	cmd := &cobra.Command{
+	var f struct {
+		Name string `flag:"name" help:"name of this instance (default: the world's name)"`
+	}
+	return bind.Flags(&cobra.Command{
 		Use:   "up WORLD",
 		Short: "Make a world and leave it running",
 		Long: `Make a world and leave it running. A process in the background runs its emulated
@@ -59,24 +63,22 @@ for the client that uses it.`,
 			if err := lab.Supported(); err != nil {
 				return err
 			}
-			if name == "" {
-				name = args[0]
-			}
+			name := cmp.Or(f.Name, args[0])
 			if err := lab.Start(cmd.Context(), "lab", "emulate", args[0], "--name", name); err != nil {
 				return err
 			}
 			fmt.Fprintf(cmd.ErrOrStderr(), "world %s is up; enter a host: heddle lab exec HOST -- CMD; remove it: heddle lab down %[1]s\n%s", name, furnishing(args[0]).about)
 			return nil
 		},
-	}
-	cmd.Flags().StringVar(&name, "name", "", "name of this instance (default: the world's name)")
-	return cmd
+	}, &f)
 }
 
 // newEmulateCommand is the process behind `heddle lab up`.
 func newEmulateCommand() *cobra.Command {
-	var name string
-	cmd := &cobra.Command{
+	var f struct {
+		Name string `flag:"name" help:"name of this instance"`
+	}
+	return bind.Flags(&cobra.Command{
 		Use:    "emulate WORLD",
 		Short:  "Run a world in the foreground, for heddle lab up",
 		Hidden: true,
@@ -86,16 +88,16 @@ func newEmulateCommand() *cobra.Command {
 			if err != nil {
 				return cli.Usage(err)
 			}
-			return lab.Serve(cmd.Context(), world, lab.Options{Name: name, Seed: uint64(time.Now().UnixNano())}, furnishing(args[0]).start)
+			return lab.Serve(cmd.Context(), world, lab.Options{Name: f.Name, Seed: uint64(time.Now().UnixNano())}, furnishing(args[0]).start)
 		},
-	}
-	cmd.Flags().StringVar(&name, "name", "", "name of this instance")
-	return cmd
+	}, &f)
 }
 
 func newDownCommand() *cobra.Command {
-	var all bool
-	cmd := &cobra.Command{
+	var f struct {
+		All bool `flag:"all" help:"all worlds, and what a crash left"`
+	}
+	return bind.Flags(&cobra.Command{
 		Use:   "down [NAME]",
 		Short: "Remove a world, or all of them, with what a crash left",
 		Long: `Remove a world: the processes in its hosts, its links, its namespaces and its
@@ -105,10 +107,10 @@ a crash left; a world that a running program made for itself is left to it.`,
   heddle lab down --all`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if all == (len(args) == 1) {
+			if f.All == (len(args) == 1) {
 				return cli.Usage(&path.Error{What: "lab down", Why: "it takes one NAME or --all", Hint: "heddle lab list"})
 			}
-			if !all {
+			if !f.All {
 				return lab.TakeDown(args[0])
 			}
 			removed, kept, err := lab.TakeDownAll()
@@ -120,9 +122,7 @@ a crash left; a world that a running program made for itself is left to it.`,
 			}
 			return err
 		},
-	}
-	cmd.Flags().BoolVar(&all, "all", false, "all worlds, and what a crash left")
-	return cmd
+	}, &f)
 }
 
 // labListed is one line of `heddle lab list`. Its JSON fields are a stable interface.
@@ -137,8 +137,8 @@ type labListed struct {
 }
 
 func newListCommand() *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
+	var f bind.Printing
+	return bind.Flags(&cobra.Command{
 		Use:   "list",
 		Short: "List the worlds that are up",
 		Long:  "List the worlds that are up, their hosts, and how late their emulated links were.",
@@ -150,14 +150,12 @@ func newListCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if asJSON {
+			if f.JSON {
 				return cli.WriteJSON(cmd.OutOrStdout(), list)
 			}
 			return printWorlds(cmd.OutOrStdout(), list)
 		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
+	}, &f)
 }
 
 func listWorlds() ([]labListed, error) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"heddle/cmd/heddle/internal/bind"
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/experiments/picture"
 	"heddle/internal/text"
@@ -16,9 +17,12 @@ import (
 )
 
 func newPictureCommand() *cobra.Command {
-	o := picture.Options{Bytes: 6_000_000}
-	var asJSON bool
-	cmd := &cobra.Command{
+	f := struct {
+		bind.Printing
+		Out   string `flag:"out" help:"the <DIR> for the pictures, made where it is absent" complete:"dir"`
+		Bytes int    `flag:"bytes" help:"about how large the picture is"`
+	}{Out: "pictures", Bytes: 6_000_000}
+	return bind.Flags(&cobra.Command{
 		Use:   "picture",
 		Short: "What one path has of a picture: figures 7 and 8 of MACHETE",
 		Long: `Send an uncompressed picture over four overlay nodes, unlike in rate and delay,
@@ -31,13 +35,10 @@ how many of the pixels are right. --bytes is for figure 8, in which a small
 picture is split less well than a large one. Needs root.`,
 		Example: `  heddle lab picture --out pictures
   heddle lab picture --out pictures --bytes 1000000 --json`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return labPicture(cmd, o, asJSON) },
-	}
-	cmd.Flags().StringVar(&o.Out, "out", "pictures", "the `DIR` for the pictures, made where it is absent")
-	cmd.Flags().IntVar(&o.Bytes, "bytes", o.Bytes, "about how large the picture is")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	_ = cmd.MarkFlagDirname("out")
-	return cmd
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return labPicture(cmd, picture.Options{Out: f.Out, Bytes: f.Bytes}, f.JSON)
+		},
+	}, &f)
 }
 
 func labPicture(cmd *cobra.Command, o picture.Options, asJSON bool) error {

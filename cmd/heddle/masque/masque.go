@@ -183,10 +183,11 @@ as htpasswd -B makes it. The secrets themselves are nowhere kept.`,
   heddle masque user list --auth users
   heddle masque user remove ann --auth users`,
 	}
-	var auth string
-	cmd.PersistentFlags().StringVar(&auth, "auth", "", "the `FILE` of users")
+	var f struct {
+		Auth string `flag:"auth" help:"the <FILE> of users" complete:"file"`
+	}
+	bind.Persistent(cmd, &f)
 	_ = cmd.MarkPersistentFlagRequired("auth")
-	_ = cmd.MarkPersistentFlagFilename("auth")
 	add := &cobra.Command{
 		Use:   "add NAME --auth FILE",
 		Short: "Add a user, and print the user's token once",
@@ -199,7 +200,7 @@ puts the token into a file that nobody else can read, and names that with
 			if err := cli.KeepToOwner(cmd.OutOrStdout()); err != nil {
 				return err
 			}
-			token, err := users.Add(auth, args[0])
+			token, err := users.Add(f.Auth, args[0])
 			if err != nil {
 				return err
 			}
@@ -214,9 +215,9 @@ puts the token into a file that nobody else can read, and names that with
 user begin; flows that are open go on until they end.`,
 		Example: "  heddle masque user remove ann --auth users",
 		Args:    cobra.ExactArgs(1),
-		RunE:    func(_ *cobra.Command, args []string) error { return users.Remove(auth, args[0]) },
+		RunE:    func(_ *cobra.Command, args []string) error { return users.Remove(f.Auth, args[0]) },
 	}
-	cmd.AddCommand(add, remove, newListCommand(&auth))
+	cmd.AddCommand(add, remove, newListCommand(&f.Auth))
 	return cmd
 }
 

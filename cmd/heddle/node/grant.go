@@ -2,11 +2,11 @@ package node
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"heddle/cmd/heddle/internal/bind"
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/identity"
 	"heddle/internal/text"
@@ -17,12 +17,19 @@ import (
 
 // nodeGrant holds the flags of `heddle node grant`.
 type nodeGrant struct {
-	identity, from, until, bytes, name string
-	nodes, addresses, to, modes        []string
+	Until    string   `flag:"until" help:"when it ends: a <TIME> such as 2027-01-31T00:00:00Z, or how long from now, such as 720h"`
+	From     string   `flag:"from" help:"when it begins: a <TIME>, or how long from now; now where it is not given"`
+	Bytes    string   `flag:"bytes" help:"how many bytes in all, such as 10GiB or 500MB; 0 is no limit"`
+	To       []string `flag:"to" help:"a <DESTINATION>: CIDR[:PORT] or NAME:PORT"`
+	Mode     []string `flag:"mode" help:"what for: {modes}" list:"commas"`
+	Node     []string `flag:"node" help:"the <KEY> of a node that it is for; every node that trusts this key where none is given"`
+	Name     string   `flag:"name" help:"print a pass for the node, under this <NAME>"`
+	Address  []string `flag:"address" help:"where the holder reaches the node, <HOST:PORT>, for a pass"`
+	Identity string   `flag:"identity" help:"the <FILE> of the key to sign with" complete:"file"`
 }
 
 func newGrantCommand() *cobra.Command {
-	g := nodeGrant{modes: []string{client.ModeForward}}
+	g := nodeGrant{Bytes: "0", Mode: []string{client.ModeForward}}
 	cmd := &cobra.Command{
 		Use:   "grant HOLDER --until TIME",
 		Short: "Let the holder of a key use a node: until when, how much, where to",
@@ -47,29 +54,19 @@ both directions, by each node for itself.`,
 			if err != nil {
 				return err
 			}
-			if g.name == "" {
+			if g.Name == "" {
 				_, err = fmt.Fprintln(cmd.OutOrStdout(), signed)
 				return err
 			}
-			pass := client.Pass{Name: g.name, Key: signed.Grant.Nodes[0], Addresses: g.addresses, Grant: signed}
+			pass := client.Pass{Name: g.Name, Key: signed.Grant.Nodes[0], Addresses: g.Address, Grant: signed}
 			if err := cli.UsageBy(cmd, pass.Check()); err != nil {
 				return err
 			}
 			return cli.WriteJSON(cmd.OutOrStdout(), pass)
 		},
 	}
-	flags := cmd.Flags()
-	flags.StringVar(&g.until, "until", "", "when it ends: a `TIME` such as 2027-01-31T00:00:00Z, or how long from now, such as 720h")
-	flags.StringVar(&g.from, "from", "", "when it begins: a `TIME`, or how long from now; now where it is not given")
-	flags.StringVar(&g.bytes, "bytes", "0", "how many bytes in all, such as 10GiB or 500MB; 0 is no limit")
-	flags.StringArrayVar(&g.to, "to", nil, "a `DESTINATION`: CIDR[:PORT] or NAME:PORT")
-	flags.StringSliceVar(&g.modes, "mode", g.modes, "what for: "+strings.Join(client.Modes(), ", "))
-	flags.StringArrayVar(&g.nodes, "node", nil, "the `KEY` of a node that it is for; every node that trusts this key where none is given")
-	flags.StringVar(&g.name, "name", "", "print a pass for the node, under this `NAME`")
-	flags.StringArrayVar(&g.addresses, "address", nil, "where the holder reaches the node, `HOST:PORT`, for a pass")
-	flags.StringVar(&g.identity, "identity", "", "the `FILE` of the key to sign with")
+	bind.Flags(cmd, &g)
 	_ = cmd.MarkFlagRequired("until")
-	_ = cmd.MarkFlagFilename("identity")
 	cmd.MarkFlagsRequiredTogether("name", "address")
 	return cmd
 }
@@ -77,33 +74,33 @@ both directions, by each node for itself.`,
 // issue signs the grant that the flags describe.
 func (g *nodeGrant) issue(holder string, now time.Time) (client.Signed, error) {
 	none := client.Signed{}
-	grant := client.Grant{To: g.to, Modes: g.modes, From: now}
+	grant := client.Grant{To: g.To, Modes: g.Mode, From: now}
 	var err error
 	if grant.Holder, err = identity.ParseKey(holder); err != nil {
 		return none, cli.Usage(&path.Error{What: "HOLDER", Why: err.Error(), Hint: "`heddle node key` prints it on the holder's device"})
 	}
-	for _, text := range g.nodes {
+	for _, text := range g.Node {
 		key, err := identity.ParseKey(text)
 		if err != nil {
 			return none, cli.Usage(&path.Error{What: "--node", Why: err.Error(), Hint: "`heddle node key` prints it on the node"})
 		}
 		grant.Nodes = append(grant.Nodes, key)
 	}
-	if g.name != "" && len(grant.Nodes) != 1 {
+	if g.Name != "" && len(grant.Nodes) != 1 {
 		return none, cli.Usage(&path.Error{What: "--name", Why: "a pass is for one node", Hint: "name its key with --node, once"})
 	}
-	if grant.Until, err = parseMoment(g.until, now); err != nil {
+	if grant.Until, err = parseMoment(g.Until, now); err != nil {
 		return none, cli.Usage(&path.Error{What: "--until", Why: err.Error()})
 	}
-	if g.from != "" {
-		if grant.From, err = parseMoment(g.from, now); err != nil {
+	if g.From != "" {
+		if grant.From, err = parseMoment(g.From, now); err != nil {
 			return none, cli.Usage(&path.Error{What: "--from", Why: err.Error()})
 		}
 	}
-	if grant.Bytes, err = text.ParseSize(g.bytes); err != nil {
+	if grant.Bytes, err = text.ParseSize(g.Bytes); err != nil {
 		return none, cli.Usage(&path.Error{What: "--bytes", Why: err.Error()})
 	}
-	id, err := identity.LoadOr(g.identity)
+	id, err := identity.LoadOr(g.Identity)
 	if err != nil {
 		return none, err
 	}
@@ -128,8 +125,12 @@ func parseMoment(text string, now time.Time) (time.Time, error) {
 }
 
 func newRevokeCommand() *cobra.Command {
-	var revoked, file, why string
-	cmd := &cobra.Command{
+	var f struct {
+		Revoked  string `flag:"revoked" help:"the node's list, a <FILE>; revoked beside the identity where it is not given"`
+		Identity string `flag:"identity" help:"the <FILE> of the node's private key"`
+		Why      string `flag:"why" help:"a remark for the list"`
+	}
+	return bind.Flags(&cobra.Command{
 		Use:   "revoke ID | HOLDER",
 		Short: "Have a node not take a grant any more, or none of a holder's",
 		Long: `Revoke adds the id of a grant, or the key of a holder for all grants of that
@@ -139,22 +140,18 @@ node that takes the grant.`,
 		Example: "  heddle node revoke 0123456789abcdef0123456789abcdef --why \"left the company\"\n  heddle node revoke ed25519:HOLDER --revoked /etc/heddle/revoked",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if revoked == "" {
-				name, err := identity.FileOr(file)
+			if f.Revoked == "" {
+				name, err := identity.FileOr(f.Identity)
 				if err != nil {
 					return err
 				}
-				revoked = nodeDefaults.RevokedFile(name)
+				f.Revoked = nodeDefaults.RevokedFile(name)
 			}
-			if err := node.Revoke(revoked, args[0], why); err != nil {
+			if err := node.Revoke(f.Revoked, args[0], f.Why); err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.ErrOrStderr(), "node: revoked in %s, for the node that reads it\n", revoked)
+			fmt.Fprintf(cmd.ErrOrStderr(), "node: revoked in %s, for the node that reads it\n", f.Revoked)
 			return nil
 		},
-	}
-	cmd.Flags().StringVar(&revoked, "revoked", "", "the node's list, a `FILE`; revoked beside the identity where it is not given")
-	cmd.Flags().StringVar(&file, "identity", "", "the `FILE` of the node's private key")
-	cmd.Flags().StringVar(&why, "why", "", "a remark for the list")
-	return cmd
+	}, &f)
 }

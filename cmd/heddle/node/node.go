@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"heddle/cmd/heddle/internal/bind"
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/identity"
 	"heddle/overlay/client"
@@ -38,8 +39,10 @@ holder, so neither it nor the pass that it travels in is a secret.`,
 }
 
 func newKeyCommand() *cobra.Command {
-	var file string
-	cmd := &cobra.Command{
+	var f struct {
+		Identity string `flag:"identity" help:"the <FILE> of the private key" complete:"file"`
+	}
+	return bind.Flags(&cobra.Command{
 		Use:   "key [--identity FILE]",
 		Short: "Print this device's key, and make it if there is none",
 		Long: `Key prints the public key of this device or node. It makes a new private key if
@@ -47,7 +50,7 @@ there is none, in a file that only its owner can read.`,
 		Example: "  heddle node key\n  heddle node key --identity /etc/heddle/identity.pem",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			name, err := identity.FileOr(file)
+			name, err := identity.FileOr(f.Identity)
 			if err != nil {
 				return err
 			}
@@ -61,15 +64,15 @@ there is none, in a file that only its owner can read.`,
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), id.Key())
 			return err
 		},
-	}
-	cmd.Flags().StringVar(&file, "identity", "", "the `FILE` of the private key")
-	_ = cmd.MarkFlagFilename("identity")
-	return cmd
+	}, &f)
 }
 
 func newAddCommand() *cobra.Command {
-	var name, file string
-	cmd := &cobra.Command{
+	var f struct {
+		Name     string `flag:"name" help:"keep it under another <NAME>"`
+		Identity string `flag:"identity" help:"the <FILE> of this device's private key"`
+	}
+	return bind.Flags(&cobra.Command{
 		Use:   "add FILE",
 		Short: "Keep a pass, so that node:NAME is a path",
 		Long: `Add checks a pass that a node's owner made with heddle node grant, and keeps it
@@ -77,17 +80,14 @@ with this user's settings. From then on node:NAME is a path.`,
 		Example: "  heddle node add tokyo.json\n  heddle node add tokyo.json --name tokyo2",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			pass, err := addPass(args[0], name, file)
+			pass, err := addPass(args[0], f.Name, f.Identity)
 			if err != nil {
 				return err
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s=node:%s\n", pass.Name, pass.Name)
 			return err
 		},
-	}
-	cmd.Flags().StringVar(&name, "name", "", "keep it under another `NAME`")
-	cmd.Flags().StringVar(&file, "identity", "", "the `FILE` of this device's private key")
-	return cmd
+	}, &f)
 }
 
 func addPass(file, name, identityFile string) (client.Pass, error) {
@@ -121,8 +121,8 @@ func addPass(file, name, identityFile string) (client.Pass, error) {
 }
 
 func newListCommand() *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
+	var f bind.Printing
+	return bind.Flags(&cobra.Command{
 		Use:   "list",
 		Short: "List the passes of this user",
 		Long: `List prints the nodes that this user has passes for, and until when. It asks
@@ -135,7 +135,7 @@ no node.`,
 				return err
 			}
 			list, err := client.Passes(dir)
-			if asJSON {
+			if f.JSON {
 				return errors.Join(cli.WriteJSON(cmd.OutOrStdout(), listed(list)), err)
 			}
 			table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
@@ -145,9 +145,7 @@ no node.`,
 			}
 			return errors.Join(table.Flush(), err)
 		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
+	}, &f)
 }
 
 // listedPass is a pass as `heddle node list --json` prints it.

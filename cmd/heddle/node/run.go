@@ -27,9 +27,11 @@ import (
 var nodeDefaults = config.DefaultNode()
 
 func newRunCommand() *cobra.Command {
-	n := nodeDefaults
-	var asJSON bool
-	cmd := &cobra.Command{
+	n := struct {
+		config.Node
+		JSON bool `flag:"json" help:"print what was done as JSON at the end"`
+	}{Node: nodeDefaults}
+	return bind.Flags(&cobra.Command{
 		Use:   "run [FILE]",
 		Short: "Be an overlay node, for holders of a grant",
 		Long: `Run makes this machine an overlay node until it is interrupted. The node
@@ -54,19 +56,15 @@ of both its sides. It logs no destinations without --log-targets.`,
   heddle node run --grantor ed25519:KEY --listen :7443`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := cli.FileUnderFlags(cmd, args, config.LoadNode, &n); err != nil {
+			if err := cli.FileUnderFlags(cmd, args, config.LoadNode, &n.Node); err != nil {
 				return err
 			}
 			if err := cli.UsageBy(cmd, n.Check()); err != nil {
 				return err
 			}
-			return runNode(cmd, n, asJSON)
+			return runNode(cmd, n.Node, n.JSON)
 		},
-	}
-	flags := cmd.Flags()
-	bind.Flags(cmd, &n)
-	flags.BoolVar(&asJSON, "json", false, "print what was done as JSON at the end")
-	return cmd
+	}, &n)
 }
 
 // runNode serves until the command's context ends.

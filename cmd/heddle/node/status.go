@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"heddle/cmd/heddle/internal/bind"
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/identity"
 	"heddle/internal/text"
@@ -21,9 +22,12 @@ import (
 const patienceStatus = 15 * time.Second
 
 func newStatusCommand() *cobra.Command {
-	var asJSON bool
-	var file, address string
-	cmd := &cobra.Command{
+	f := struct {
+		bind.Printing
+		Address  string `flag:"address" help:"without NODE, where this machine's node listens, <HOST:PORT>"`
+		Identity string `flag:"identity" help:"the <FILE> of this device's private key"`
+	}{Address: fmt.Sprintf("127.0.0.1:%d", node.DefaultPort)}
+	return bind.Flags(&cobra.Command{
 		Use:   "status [NODE]",
 		Short: "Ask a node what is left of a grant, or how it does",
 		Long: `Status asks a node that this device has a pass for. A holder sees the own
@@ -36,20 +40,16 @@ runs, and shows all.`,
 		Example: "  heddle node status tokyo\n  heddle node status ./tokyo.json --json\n  heddle node status --address 127.0.0.1:7443",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			s, err := askStatus(cmd.Context(), args, address, file)
+			s, err := askStatus(cmd.Context(), args, f.Address, f.Identity)
 			if err != nil {
 				return err
 			}
-			if asJSON {
+			if f.JSON {
 				return cli.WriteJSON(cmd.OutOrStdout(), s)
 			}
 			return printNodeStatus(cmd.OutOrStdout(), s, time.Now())
 		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.Flags().StringVar(&address, "address", fmt.Sprintf("127.0.0.1:%d", node.DefaultPort), "without NODE, where this machine's node listens, `HOST:PORT`")
-	cmd.Flags().StringVar(&file, "identity", "", "the `FILE` of this device's private key")
-	return cmd
+	}, &f)
 }
 
 func askStatus(ctx context.Context, args []string, address, identityFile string) (client.Status, error) {

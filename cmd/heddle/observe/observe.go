@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"heddle/cmd/heddle/internal/bind"
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/observe"
 	"heddle/path"
@@ -30,18 +31,22 @@ an observer at each of them could count and read.`,
 	return command
 }
 
-type observeFlags struct {
-	clients   []string
-	json      bool
-	html      string
-	baselines []string
-	label     string
-	out       string
+// clientFlags are those of commands that have to know the client.
+type clientFlags struct {
+	Client []string `flag:"client" help:"the client's <ADDRESS>, or a network such as 10.0.0.0/8; may be repeated\n(default: what the captures say, else the likely one)"`
+}
+
+type reportFlags struct {
+	bind.Printing
+	clientFlags
+	HTML     string   `flag:"html" help:"also write a self-contained page to this <FILE>"`
+	Baseline []string `flag:"baseline" help:"put the captures of another way to hold the session beside it, as <LABEL=DIR>; may be repeated"`
+	Label    string   `flag:"label" help:"what to call the session (default: the directory's name)"`
 }
 
 func newReportCommand() *cobra.Command {
-	var f observeFlags
-	command := &cobra.Command{
+	var f reportFlags
+	return bind.Flags(&cobra.Command{
 		Use:   "report DIR",
 		Short: "Report the exposure of each observer",
 		Long: `Report what each observer could count and read: packets, bytes, the share of the
@@ -60,48 +65,36 @@ observer could infer from the pattern of sizes and times.`,
 			"  heddle observe report captures --client 192.0.2.7 --json",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return observeReport(cmd, args[0], f) },
-	}
-	addClientFlag(command, &f)
-	command.Flags().BoolVar(&f.json, "json", false, "print JSON")
-	command.Flags().StringVar(&f.html, "html", "", "also write a self-contained page to this `FILE`")
-	command.Flags().StringArrayVar(&f.baselines, "baseline", nil,
-		"put the captures of another way to hold the session beside it, as `LABEL=DIR`; may be repeated")
-	command.Flags().StringVar(&f.label, "label", "", "what to call the session (default: the directory's name)")
-	return command
+	}, &f)
 }
 
-func addClientFlag(command *cobra.Command, f *observeFlags) {
-	command.Flags().StringArrayVar(&f.clients, "client", nil,
-		"the client's `ADDRESS`, or a network such as 10.0.0.0/8; may be repeated\n(default: what the captures say, else the likely one)")
-}
-
-func observeReport(cmd *cobra.Command, dir string, f observeFlags) error {
-	session, err := loadSession(f.label, dir, f.clients)
+func observeReport(cmd *cobra.Command, dir string, f reportFlags) error {
+	session, err := loadSession(f.Label, dir, f.Client)
 	if err != nil {
 		return err
 	}
 	var baselines []*observe.Session
-	for _, b := range f.baselines {
+	for _, b := range f.Baseline {
 		label, at, found := strings.Cut(b, "=")
 		if !found || label == "" || at == "" {
 			return cli.Usage(&path.Error{What: fmt.Sprintf("--baseline %q", b), Why: "it is not LABEL=DIR",
 				Hint: "for example --baseline plain=captures-plain"})
 		}
-		other, err := loadSession(label, at, f.clients)
+		other, err := loadSession(label, at, f.Client)
 		if err != nil {
 			return err
 		}
 		baselines = append(baselines, other)
 	}
-	if f.html != "" {
-		err := writeFile("page "+f.html, f.html, 0o666, func(w io.Writer) error { return observe.WriteHTML(w, session, baselines...) })
+	if f.HTML != "" {
+		err := writeFile("page "+f.HTML, f.HTML, 0o666, func(w io.Writer) error { return observe.WriteHTML(w, session, baselines...) })
 		if err != nil {
 			return err
 		}
-		fmt.Fprintln(cmd.ErrOrStderr(), "wrote", f.html)
+		fmt.Fprintln(cmd.ErrOrStderr(), "wrote", f.HTML)
 	}
 	report := observe.Compare(session, baselines...)
-	if f.json {
+	if f.JSON {
 		return cli.WriteJSON(cmd.OutOrStdout(), report)
 	}
 	return observe.WriteText(cmd.OutOrStdout(), report, cli.TerminalWidth(cmd.OutOrStdout()))

@@ -137,7 +137,7 @@ func TestObserveBadInput(t *testing.T) {
 }
 
 func TestReconstructNamesTheSessionsThereAre(t *testing.T) {
-	f := reconstructFlags{id: "c"}
+	f := reconstructFlags{Session: "c"}
 	there := []reconstruct.Session{{ID: "a1"}, {ID: "b2"}}
 	_, _, err := f.choose(there)
 	if hinted, ok := err.(interface{ HintText() string }); !ok || hinted.HintText() != "there are a1, b2" {

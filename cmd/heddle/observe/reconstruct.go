@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"heddle/cmd/heddle/internal/bind"
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/internal/text"
 	"heddle/observe"
@@ -20,16 +21,20 @@ import (
 
 // reconstructFlags holds the flags of `heddle observe reconstruct`.
 type reconstructFlags struct {
-	paths             []string
-	keylog            []string
-	as, like, out, id string
-	skip              uint64
-	down, json        bool
+	bind.Printing
+	Path    []string `flag:"path" help:"only what the observer <NAME> saw; may be repeated"`
+	Keylog  []string `flag:"keylog" help:"the <FILE> with the keys of the stream's connections; may be repeated"`
+	As      string   `flag:"as" help:"what to write: image or bytes (unknown bytes are 0)" complete:"image bytes"`
+	Like    string   `flag:"like" help:"the picture that was sent, a BMP or PPM <FILE>"`
+	Skip    uint64   `flag:"skip" help:"<BYTES> of the stream before the picture; heddle stream dial says one"`
+	Out     string   `flag:"out" help:"the <FILE> to write (default: reconstructed.png or .bin)"`
+	Session string   `flag:"session" help:"the <ID> of the session, or how it begins (default: the longest)"`
+	Down    bool     `flag:"down" help:"what came back, instead of what was sent by who dialled"`
 }
 
 func newReconstructCommand() *cobra.Command {
 	var f reconstructFlags
-	command := &cobra.Command{
+	return bind.Flags(&cobra.Command{
 		Use:   "reconstruct DIR --keylog FILE",
 		Short: "Rebuild what one path has of a striped stream",
 		Long: `Rebuild what an observer of one path has of a stream that heddle stream striped,
@@ -52,19 +57,7 @@ order: so the captures of other paths must be in DIR too, but add nothing.`,
   heddle observe reconstruct captures --path tokyo --keylog keys --json`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return observeReconstruct(cmd, args[0], f) },
-	}
-	flags := command.Flags()
-	flags.StringArrayVar(&f.paths, "path", nil, "only what the observer `NAME` saw; may be repeated")
-	flags.StringArrayVar(&f.keylog, "keylog", nil, "the `FILE` with the keys of the stream's connections; may be repeated")
-	flags.StringVar(&f.as, "as", "", "what to write: image or bytes (unknown bytes are 0)")
-	flags.StringVar(&f.like, "like", "", "the picture that was sent, a BMP or PPM `FILE`")
-	flags.Uint64Var(&f.skip, "skip", 0, "`BYTES` of the stream before the picture; heddle stream dial says one")
-	flags.StringVar(&f.out, "out", "", "the `FILE` to write (default: reconstructed.png or .bin)")
-	flags.StringVar(&f.id, "session", "", "the `ID` of the session, or how it begins (default: the longest)")
-	flags.BoolVar(&f.down, "down", false, "what came back, instead of what was sent by who dialled")
-	flags.BoolVar(&f.json, "json", false, "print JSON")
-	_ = command.RegisterFlagCompletionFunc("as", cobra.FixedCompletions([]string{"image", "bytes"}, cobra.ShellCompDirectiveNoFileComp))
-	return command
+	}, &f)
 }
 
 // reconstructed is the answer as JSON.
@@ -109,11 +102,11 @@ func observeReconstruct(cmd *cobra.Command, dir string, f reconstructFlags) erro
 		return err
 	}
 	answer := reconstructed{Path: names, Session: s.ID, Schedule: s.Schedule, Shares: s.Shares, Members: s.Members, Of: s.Of,
-		Seen: stream.Seen(), Length: stream.Length, Out: f.out, Notes: notes}
+		Seen: stream.Seen(), Length: stream.Length, Out: f.Out, Notes: notes}
 	if err := f.write(stream, &answer); err != nil {
 		return err
 	}
-	if f.json {
+	if f.JSON {
 		return cli.WriteJSON(cmd.OutOrStdout(), answer)
 	}
 	_, err = fmt.Fprint(cmd.OutOrStdout(), answer.text())
@@ -123,16 +116,16 @@ func observeReconstruct(cmd *cobra.Command, dir string, f reconstructFlags) erro
 // check completes the flags.
 func (f *reconstructFlags) check() error {
 	switch {
-	case f.as == "image" && f.like == "":
+	case f.As == "image" && f.Like == "":
 		return &path.Error{What: "--as image", Why: "it is not known what kind of picture it is", Hint: "give the picture that was sent with --like"}
-	case !slices.Contains([]string{"", "image", "bytes"}, f.as):
-		return &path.Error{What: fmt.Sprintf("--as %q", f.as), Why: "that is no way to write it", Hint: "image or bytes"}
-	case f.as == "" && f.out != "":
-		return &path.Error{What: "--out " + f.out, Why: "nothing is written unless --as says what", Hint: "--as image or --as bytes"}
-	case f.as == "image" && f.out == "":
-		f.out = "reconstructed.png"
-	case f.as == "bytes" && f.out == "":
-		f.out = "reconstructed.bin"
+	case !slices.Contains([]string{"", "image", "bytes"}, f.As):
+		return &path.Error{What: fmt.Sprintf("--as %q", f.As), Why: "that is no way to write it", Hint: "image or bytes"}
+	case f.As == "" && f.Out != "":
+		return &path.Error{What: "--out " + f.Out, Why: "nothing is written unless --as says what", Hint: "--as image or --as bytes"}
+	case f.As == "image" && f.Out == "":
+		f.Out = "reconstructed.png"
+	case f.As == "bytes" && f.Out == "":
+		f.Out = "reconstructed.bin"
 	}
 	return nil
 }
@@ -147,14 +140,14 @@ func (f *reconstructFlags) conversations(dir string) (seen, others []observe.Con
 	for _, p := range places {
 		there = append(there, p.Name)
 	}
-	for _, wanted := range f.paths {
+	for _, wanted := range f.Path {
 		if !slices.Contains(there, wanted) {
 			return nil, nil, nil, nil, &path.Error{What: "--path " + wanted, Why: "nobody of that name saw anything", Hint: "there are " + strings.Join(there, ", ")}
 		}
 	}
 	var left []observe.Place
 	for _, p := range places {
-		if len(f.paths) > 0 && !slices.Contains(f.paths, p.Name) {
+		if len(f.Path) > 0 && !slices.Contains(f.Path, p.Name) {
 			left = append(left, p)
 			continue
 		}
@@ -199,7 +192,7 @@ func readConversations(name string) ([]observe.Conversation, string, error) {
 }
 
 func (f *reconstructFlags) keys() (decrypt.Keys, error) {
-	keys, err := decrypt.ReadFiles(f.keylog...)
+	keys, err := decrypt.ReadFiles(f.Keylog...)
 	if err != nil {
 		return nil, &path.Error{What: "key log", Err: err, Hint: "`heddle stream --keylog` writes one"}
 	}
@@ -211,10 +204,10 @@ func (f *reconstructFlags) choose(sessions []reconstruct.Session) (best reconstr
 	found := false
 	for _, s := range sessions {
 		d := s.Up
-		if f.down {
+		if f.Down {
 			d = s.Down
 		}
-		if strings.HasPrefix(s.ID, f.id) && (!found || d.Length > stream.Length) {
+		if strings.HasPrefix(s.ID, f.Session) && (!found || d.Length > stream.Length) {
 			best, stream, found = s, d, true
 		}
 	}
@@ -224,7 +217,7 @@ func (f *reconstructFlags) choose(sessions []reconstruct.Session) (best reconstr
 		for _, s := range sessions {
 			there = append(there, s.ID)
 		}
-		return best, stream, &path.Error{What: "--session " + f.id, Why: "no session in the captures begins so", Hint: "there are " + strings.Join(there, ", ")}
+		return best, stream, &path.Error{What: "--session " + f.Session, Why: "no session in the captures begins so", Hint: "there are " + strings.Join(there, ", ")}
 	case !found:
 		return best, stream, &path.Error{What: "captures", Why: "no striped session can be opened in them",
 			Hint: "give the --keylog that the stream was made with; the capture must hold the connection from its beginning, and of MPTCP all paths' captures"}
@@ -234,14 +227,14 @@ func (f *reconstructFlags) choose(sessions []reconstruct.Session) (best reconstr
 
 // write writes the requested file.
 func (f *reconstructFlags) write(stream reconstruct.Direction, answer *reconstructed) error {
-	switch f.as {
+	switch f.As {
 	case "bytes":
 		const most = 1 << 30
 		if stream.Length > most {
-			return &path.Error{What: f.out, Why: fmt.Sprintf("the stream has %d bytes, more than %d", stream.Length, most)}
+			return &path.Error{What: f.Out, Why: fmt.Sprintf("the stream has %d bytes, more than %d", stream.Length, most)}
 		}
 		bytes, _ := stream.Fill(0, int(stream.Length))
-		if err := os.WriteFile(f.out, bytes, 0o600); err != nil {
+		if err := os.WriteFile(f.Out, bytes, 0o600); err != nil {
 			return &path.Error{What: "cannot write", Err: err}
 		}
 	case "image":
@@ -251,16 +244,16 @@ func (f *reconstructFlags) write(stream reconstruct.Direction, answer *reconstru
 }
 
 func (f *reconstructFlags) draw(stream reconstruct.Direction, answer *reconstructed) error {
-	original, err := os.ReadFile(f.like)
+	original, err := os.ReadFile(f.Like)
 	if err != nil {
 		return &path.Error{What: "--like", Err: err}
 	}
-	picture, err := reconstruct.Draw(stream, original, f.skip)
+	picture, err := reconstruct.Draw(stream, original, f.Skip)
 	if err != nil {
-		return &path.Error{What: "--like " + f.like, Err: err, Hint: "give an uncompressed picture: BMP of 24 or 32 bits, or PPM (P6)"}
+		return &path.Error{What: "--like " + f.Like, Err: err, Hint: "give an uncompressed picture: BMP of 24 or 32 bits, or PPM (P6)"}
 	}
 	answer.Pixels, answer.Drawn, answer.Right, answer.PSNR = picture.Pixels, picture.Drawn, picture.Right, &picture.PSNR
-	return writeFile("cannot write", f.out, 0o600, func(w io.Writer) error { return png.Encode(w, picture.Image) })
+	return writeFile("cannot write", f.Out, 0o600, func(w io.Writer) error { return png.Encode(w, picture.Image) })
 }
 
 func (r reconstructed) text() string {

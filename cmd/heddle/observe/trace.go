@@ -19,7 +19,7 @@ import (
 )
 
 type traceFlags struct {
-	observeFlags
+	clientFlags
 	Filter   string        `flag:"filter" help:"only packets that match this <EXPRESSION> of tcpdump, which must be installed"`
 	Size     string        `flag:"size" help:"<WHAT> sizes count: ip, or payload, which leaves out packets that carry none" complete:"ip payload"`
 	Per      string        `flag:"per" help:"<WHAT> a session is: dir, gap (packets between two silences) or flow (one conversation)" complete:"dir gap flow"`
@@ -28,11 +28,13 @@ type traceFlags struct {
 	Contents bool          `flag:"contents" help:"also keep entropy and printable share of payloads, and the first bytes of each connection, which may be private"`
 	SkipBad  bool          `flag:"skip-bad" help:"leave out sessions that cannot be read, and name them"`
 	Sessions string        `flag:"sessions" help:"read the sessions of this JSON <FILE> instead of DIRs: a list of {\"label\": NAME, \"paths\": {OBSERVER: [CAPTURE]}}" complete:"file"`
+	Out      string        `flag:"out" help:"the <FILE> to write"`
+	JSON     bool          `flag:"json" help:"print a summary as JSON"`
 }
 
 func newTraceCommand() *cobra.Command {
-	f := traceFlags{Size: "ip", Per: "dir", Gap: 5 * time.Second}
-	command := &cobra.Command{
+	f := traceFlags{Size: "ip", Per: "dir", Gap: 5 * time.Second, Out: "trace.parquet"}
+	return bind.Flags(&cobra.Command{
 		Use:   "trace {DIR|FILE}...",
 		Short: "Turn captures into a Parquet trace",
 		Long: "Write the packets of each DIR, one session each, as a Parquet table with a row\nfor each observer and the columns\n\n" +
@@ -63,12 +65,7 @@ func newTraceCommand() *cobra.Command {
 			return cobra.MinimumNArgs(1)(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
-	}
-	addClientFlag(command, &f.observeFlags)
-	bind.Flags(command, &f)
-	command.Flags().StringVar(&f.out, "out", "trace.parquet", "the `FILE` to write")
-	command.Flags().BoolVar(&f.json, "json", false, "print a summary as JSON")
-	return command
+	}, &f)
 }
 
 // listed is one session in the file of --sessions.
@@ -93,7 +90,7 @@ func (f *traceFlags) options() (read observe.Options, cut observe.TraceOptions, 
 	if f.Per == "gap" {
 		cut.Gap = f.Gap
 	}
-	clients, err := cli.Networks(f.clients)
+	clients, err := cli.Networks(f.Client)
 	return observe.Options{Clients: clients, Strict: true, Filter: observe.NewFilter(f.Filter), Contents: f.Contents}, cut, err
 }
 
@@ -154,11 +151,11 @@ func (f *traceFlags) run(cmd *cobra.Command, dirs []string) error {
 			trace.Skip(s.label, err)
 		}
 	}
-	err = writeFile("trace "+f.out, f.out, 0o666, trace.Write)
+	err = writeFile("trace "+f.Out, f.Out, 0o666, trace.Write)
 	if err != nil {
 		return err
 	}
-	trace.Summary.Out = f.out
+	trace.Summary.Out = f.Out
 	return f.print(cmd.OutOrStdout(), cmd.ErrOrStderr(), trace.Summary)
 }
 
@@ -171,10 +168,10 @@ func (f *traceFlags) print(out, talk io.Writer, s observe.TraceSummary) error {
 	for _, k := range s.Skipped {
 		fmt.Fprintf(talk, "left out %s: %s: %s\n", k.Session, k.What, k.Why)
 	}
-	if f.json {
+	if f.JSON {
 		return cli.WriteJSON(out, s)
 	}
-	_, err := fmt.Fprintf(out, "%s: %s of %s, %s\n", f.out, text.Count(s.Packets, "packet"),
+	_, err := fmt.Fprintf(out, "%s: %s of %s, %s\n", f.Out, text.Count(s.Packets, "packet"),
 		text.Count(s.Sessions, "session"), text.Count(len(s.Paths), "path"))
 	return err
 }

@@ -17,21 +17,23 @@ import (
 	"heddle/path"
 	"heddle/path/diversity"
 
+	"heddle/cmd/heddle/internal/bind"
 	"heddle/cmd/heddle/internal/cli"
 )
 
 // overlayChoose holds the flags of heddle overlay choose.
 type overlayChoose struct {
 	planFlags
-	paths        int
-	avoidAS      []string
-	avoidCountry []string
-	degrade      bool
+	MaxAge       time.Duration `flag:"max-age" help:"do not use measurements older than this"`
+	Paths        int           `flag:"paths" help:"how many paths to choose"`
+	AvoidAS      []string      `flag:"avoid-as" help:"no path through these <NETWORKS>, such as AS64500" list:"commas"`
+	AvoidCountry []string      `flag:"avoid-country" help:"no path through these <COUNTRIES>, ISO codes of two letters" list:"commas"`
+	Degrade      bool          `flag:"degrade" help:"accept networks that see two paths, and hops that may be ones to avoid"`
 }
 
 func newChooseCommand() *cobra.Command {
-	var f overlayChoose
-	cmd := &cobra.Command{
+	f := overlayChoose{MaxAge: 24 * time.Hour, Paths: 2}
+	return bind.Flags(&cobra.Command{
 		Use:   "choose DESTINATION",
 		Short: "Choose nodes and uplinks that the fewest networks see together",
 		Long: `Choose uses the measurements of "heddle overlay survey". It chooses --paths of
@@ -51,14 +53,7 @@ owner, share a cable, or not answer; nodes may lie about their half.`,
   heddle overlay choose 192.0.2.1:443 --avoid-as AS64500 --avoid-country XX --json`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0]) },
-	}
-	f.register(cmd, 24*time.Hour, "do not use measurements older than this")
-	flags := cmd.Flags()
-	flags.IntVar(&f.paths, "paths", 2, "how many paths to choose")
-	flags.StringSliceVar(&f.avoidAS, "avoid-as", nil, "no path through these `NETWORKS`, such as AS64500")
-	flags.StringSliceVar(&f.avoidCountry, "avoid-country", nil, "no path through these `COUNTRIES`, ISO codes of two letters")
-	flags.BoolVar(&f.degrade, "degrade", false, "accept networks that see two paths, and hops that may be ones to avoid")
-	return cmd
+	}, &f)
 }
 
 // chosen is the answer of heddle overlay choose. Its JSON fields are a stable interface.
@@ -79,7 +74,7 @@ func (f *overlayChoose) run(cmd *cobra.Command, destination string) error {
 	if err != nil {
 		return cli.Usage(err)
 	}
-	table, err := asn.OpenOr(f.table)
+	table, err := asn.OpenOr(f.Table)
 	if err != nil {
 		return err
 	}
@@ -90,12 +85,12 @@ func (f *overlayChoose) run(cmd *cobra.Command, destination string) error {
 	if err != nil {
 		return err
 	}
-	c, oldest, err := plan.Choose(cache.Halves, f.maxAge, table, o)
+	c, oldest, err := plan.Choose(cache.Halves, f.MaxAge, table, o)
 	if err != nil {
 		return withSurveyHint(err, c, destination)
 	}
 	answer := f.answer(c, plan, table, oldest)
-	if f.json {
+	if f.JSON {
 		err = cli.WriteJSON(cmd.OutOrStdout(), answer)
 	} else {
 		err = printChoice(cmd.OutOrStdout(), answer, table)
@@ -104,18 +99,18 @@ func (f *overlayChoose) run(cmd *cobra.Command, destination string) error {
 }
 
 func (f *overlayChoose) options() (diversity.Options, error) {
-	o := diversity.Options{Paths: f.paths, AvoidCountry: f.avoidCountry, Degrade: f.degrade}
-	if f.paths < 1 || f.paths > diversity.MaxPaths {
-		return o, &path.Error{What: fmt.Sprintf("--paths %d", f.paths), Why: fmt.Sprintf("it must be 1 to %d", diversity.MaxPaths), Hint: "two or three are the usual"}
+	o := diversity.Options{Paths: f.Paths, AvoidCountry: f.AvoidCountry, Degrade: f.Degrade}
+	if f.Paths < 1 || f.Paths > diversity.MaxPaths {
+		return o, &path.Error{What: fmt.Sprintf("--paths %d", f.Paths), Why: fmt.Sprintf("it must be 1 to %d", diversity.MaxPaths), Hint: "two or three are the usual"}
 	}
-	for _, text := range f.avoidAS {
+	for _, text := range f.AvoidAS {
 		as, err := diversity.ParseAS(text)
 		if err != nil {
 			return o, err
 		}
 		o.AvoidAS = append(o.AvoidAS, as)
 	}
-	for _, country := range f.avoidCountry {
+	for _, country := range f.AvoidCountry {
 		if len(country) != 2 {
 			return o, &path.Error{What: fmt.Sprintf("--avoid-country %q", country), Why: "it is no code of two letters", Hint: "ISO 3166: DE, FR, JP"}
 		}
@@ -164,7 +159,7 @@ func (f *overlayChoose) answer(c diversity.Choice, plan *survey.Plan, table *asn
 
 // verdict returns an error if networks see two paths, unless --degrade accepts that.
 func (f *overlayChoose) verdict(a chosen, table *asn.Table) error {
-	if a.Diverse || f.degrade {
+	if a.Diverse || f.Degrade {
 		return nil
 	}
 	named := func(as diversity.AS) string { return namedAS(as, table) }
@@ -172,7 +167,7 @@ func (f *overlayChoose) verdict(a chosen, table *asn.Table) error {
 	if len(a.Unavoidable) > 0 {
 		hint = "all paths pass " + namedASes(a.Unavoidable, table) + "; add another uplink, or accept it with --degrade"
 	}
-	return &path.Error{What: "no diverse set of " + text.Count(f.paths, "path"), Hint: hint,
+	return &path.Error{What: "no diverse set of " + text.Count(f.Paths, "path"), Hint: hint,
 		Why: "seen together: " + text.Printable(a.SeenTogether(named))}
 }
 

@@ -4,7 +4,6 @@ package overlay
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -30,25 +29,15 @@ uplinks such that as few networks as possible see more than one path.`,
 
 // planFlags are shared by survey and choose: the available paths.
 type planFlags struct {
-	table       string
-	vias, nodes []string
-	maxAge      time.Duration
-	json        bool
-}
-
-func (f *planFlags) register(cmd *cobra.Command, maxAge time.Duration, age string) {
-	flags := cmd.Flags()
-	flags.StringArrayVar(&f.vias, "via", nil, "an uplink, `NAME=if:DEVICE` or NAME=src:ADDRESS; one flag each")
-	flags.StringArrayVar(&f.nodes, "node", nil, "a `NODE`: a pass's name or file, or NAME=HOST:PORT; all passes if not given")
-	flags.StringVar(&f.table, "table", "", "the `FILE` of the table of ASes; asn.table in Heddle's settings if not given")
-	flags.DurationVar(&f.maxAge, "max-age", maxAge, age)
-	flags.BoolVar(&f.json, "json", false, "print JSON")
-	_ = cmd.RegisterFlagCompletionFunc("via", bind.CompleteVia)
+	bind.Printing
+	Table string   `flag:"table" help:"the <FILE> of the table of ASes; asn.table in Heddle's settings if not given"`
+	Via   []string `flag:"via" help:"an uplink, <NAME=if:DEVICE> or NAME=src:ADDRESS; one flag each" complete:"path"`
+	Node  []string `flag:"node" help:"a <NODE>: a pass's name or file, or NAME=HOST:PORT; all passes if not given"`
 }
 
 // plan resolves the flags, and opens the earlier measurements.
 func (f *planFlags) plan(ctx context.Context, destination string) (*survey.Plan, *survey.Cache, error) {
-	p, err := survey.NewPlan(ctx, destination, f.vias, f.nodes)
+	p, err := survey.NewPlan(ctx, destination, f.Via, f.Node)
 	if _, wrong := errors.AsType[*survey.ArgumentError](err); wrong {
 		err = cli.Usage(err)
 	}

@@ -27,14 +27,15 @@ import (
 // overlaySurvey holds the flags of heddle overlay survey.
 type overlaySurvey struct {
 	planFlags
-	identity string
-	fars     []string
-	rate     int
+	MaxAge   time.Duration `flag:"max-age" help:"measure again what is older than this"`
+	Far      []string      `flag:"far" help:"read a node's half from a file, <NODE=FILE>"`
+	Identity string        `flag:"identity" help:"the <FILE> of this device's private key"`
+	Rate     int           `flag:"rate" help:"the most probes per second"`
 }
 
 func newSurveyCommand() *cobra.Command {
-	var f overlaySurvey
-	cmd := &cobra.Command{
+	f := overlaySurvey{MaxAge: time.Hour, Rate: 100}
+	return bind.Flags(&cobra.Command{
 		Use:   "survey DESTINATION",
 		Short: "Measure the paths to nodes, and from them to a destination",
 		Long: `Survey measures both halves of each path to DESTINATION (HOST:PORT; port 443 if
@@ -52,12 +53,7 @@ its half. --far reads a node's half from a file that "heddle overlay trace
   heddle overlay survey files.example:22 --node tokyo --node paris --json`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0]) },
-	}
-	f.register(cmd, time.Hour, "measure again what is older than this")
-	cmd.Flags().StringArrayVar(&f.fars, "far", nil, "read a node's half from a file, `NODE=FILE`")
-	cmd.Flags().StringVar(&f.identity, "identity", "", "the `FILE` of this device's private key")
-	cmd.Flags().IntVar(&f.rate, "rate", 100, "the most probes per second")
-	return cmd
+	}, &f)
 }
 
 // surveyed is the answer of heddle overlay survey. Its JSON fields are a stable interface.
@@ -72,8 +68,8 @@ type surveyedPath struct {
 }
 
 func (f *overlaySurvey) run(cmd *cobra.Command, destination string) error {
-	if f.rate < 1 || f.rate > 10_000 {
-		return cli.Usage(&path.Error{What: fmt.Sprintf("--rate %d", f.rate), Why: "it must be 1 to 10000", Hint: "100 is the usual"})
+	if f.Rate < 1 || f.Rate > 10_000 {
+		return cli.Usage(&path.Error{What: fmt.Sprintf("--rate %d", f.Rate), Why: "it must be 1 to 10000", Hint: "100 is the usual"})
 	}
 	plan, cache, err := f.plan(cmd.Context(), destination)
 	if err != nil {
@@ -97,7 +93,7 @@ func (f *overlaySurvey) measure(cmd *cobra.Command, plan *survey.Plan, halves ma
 	}
 	stale := func(key string) bool {
 		h, ok := halves[key]
-		return !ok || h.Age(time.Now()) > f.maxAge
+		return !ok || h.Age(time.Now()) > f.MaxAge
 	}
 	var keys []string
 	var requests []survey.Request
@@ -116,7 +112,7 @@ func (f *overlaySurvey) measure(cmd *cobra.Command, plan *survey.Plan, halves ma
 			continue
 		}
 		asking.Go(func() {
-			h, err := plan.Ask(cmd.Context(), n, f.identity)
+			h, err := plan.Ask(cmd.Context(), n, f.Identity)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -127,7 +123,7 @@ func (f *overlaySurvey) measure(cmd *cobra.Command, plan *survey.Plan, halves ma
 			found[key] = h
 		})
 	}
-	near, err := (&survey.Surveyor{Rate: f.rate}).Measure(cmd.Context(), requests)
+	near, err := (&survey.Surveyor{Rate: f.Rate}).Measure(cmd.Context(), requests)
 	asking.Wait()
 	for i, h := range near {
 		found[keys[i]] = h
@@ -137,7 +133,7 @@ func (f *overlaySurvey) measure(cmd *cobra.Command, plan *survey.Plan, halves ma
 
 // readFars reads the halves that --far names.
 func (f *overlaySurvey) readFars(plan *survey.Plan, found map[string]survey.Half) error {
-	for _, text := range f.fars {
+	for _, text := range f.Far {
 		name, file, _ := strings.Cut(text, "=")
 		bad := func(why string, err error) error {
 			return cli.Usage(&path.Error{What: fmt.Sprintf("--far %q", text), Why: why, Err: err, Hint: "write NODE=FILE, with what `heddle overlay trace --json` printed at that node"})
@@ -163,7 +159,7 @@ func (f *overlaySurvey) readFars(plan *survey.Plan, found map[string]survey.Half
 }
 
 func (f *overlaySurvey) print(cmd *cobra.Command, plan *survey.Plan, halves map[string]survey.Half, problems map[string]string) error {
-	table, err := asn.OpenOr(f.table)
+	table, err := asn.OpenOr(f.Table)
 	if errors.Is(err, os.ErrNotExist) {
 		fmt.Fprintln(cmd.ErrOrStderr(), "survey: no table of ASes: addresses have no networks; `heddle asn import FILE` makes one")
 		table, err = &asn.Table{}, nil
@@ -171,7 +167,7 @@ func (f *overlaySurvey) print(cmd *cobra.Command, plan *survey.Plan, halves map[
 	if err != nil {
 		return err
 	}
-	paths, _ := plan.Paths(halves, max(f.maxAge, time.Minute), table, time.Now())
+	paths, _ := plan.Paths(halves, max(f.MaxAge, time.Minute), table, time.Now())
 	answer := surveyed{To: plan.To.String(), Paths: []surveyedPath{}}
 	for _, p := range paths {
 		if p.Far == nil && plan.Problems[[2]string{p.Node, p.Uplink}] == "" {
@@ -179,7 +175,7 @@ func (f *overlaySurvey) print(cmd *cobra.Command, plan *survey.Plan, halves map[
 		}
 		answer.Paths = append(answer.Paths, surveyedPath{p, float64(p.RTT) / float64(time.Millisecond)})
 	}
-	if f.json {
+	if f.JSON {
 		return cli.WriteJSON(cmd.OutOrStdout(), answer)
 	}
 	return printSurvey(cmd.OutOrStdout(), answer)
@@ -207,9 +203,11 @@ func asesText(ases []diversity.AS) string {
 }
 
 func newTraceCommand() *cobra.Command {
-	var via string
-	var asJSON bool
-	cmd := &cobra.Command{
+	var f struct {
+		bind.Printing
+		Via string `flag:"via" help:"the uplink, <NAME=if:DEVICE> or NAME=src:ADDRESS" complete:"path"`
+	}
+	return bind.Flags(&cobra.Command{
 		Use:   "trace DESTINATION",
 		Short: "Measure the path from here to a destination",
 		Long: `Trace measures the path from this machine to DESTINATION (HOST:PORT; port 443 if
@@ -224,8 +222,8 @@ scamper and root.`,
 				return cli.Usage(err)
 			}
 			var spec path.Spec
-			if via != "" {
-				if spec, err = path.ParseSpec(via); err != nil {
+			if f.Via != "" {
+				if spec, err = path.ParseSpec(f.Via); err != nil {
 					return cli.Usage(err)
 				}
 			}
@@ -237,16 +235,12 @@ scamper and root.`,
 			if err != nil {
 				return err
 			}
-			if asJSON {
+			if f.JSON {
 				return json.NewEncoder(cmd.OutOrStdout()).Encode(halves[0])
 			}
 			return printHalf(cmd.OutOrStdout(), halves[0])
 		},
-	}
-	cmd.Flags().StringVar(&via, "via", "", "the uplink, `NAME=if:DEVICE` or NAME=src:ADDRESS")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	_ = cmd.RegisterFlagCompletionFunc("via", bind.CompleteVia)
-	return cmd
+	}, &f)
 }
 
 func printHalf(out io.Writer, h survey.Half) error {

@@ -18,7 +18,7 @@ import (
 
 func newTenantAgentCommand() *cobra.Command {
 	a := config.DefaultPseudonymAgent()
-	cmd := &cobra.Command{
+	return bind.Flags(&cobra.Command{
 		Use:   "agent [FILE]",
 		Short: "Take over connections that gateways move to this machine",
 		Long: `Agent runs beside a sidecar until it is interrupted. Gateways move connections
@@ -43,9 +43,7 @@ take the gateway's connections at the address that tenant add names:
 			}
 			return runAgent(cmd, a)
 		},
-	}
-	bind.Flags(cmd, &a)
-	return cmd
+	}, &a)
 }
 
 func runAgent(cmd *cobra.Command, f config.PseudonymAgent) error {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"heddle/cmd/heddle/internal/bind"
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/internal/text"
 	"heddle/path"
@@ -13,9 +14,11 @@ import (
 )
 
 func newAuditCommand() *cobra.Command {
-	var since time.Duration
-	var asJSON bool
-	cmd := &cobra.Command{
+	var f struct {
+		bind.Printing
+		Since time.Duration `flag:"since" help:"show the last <TIME> only, such as 24h"`
+	}
+	return bind.Flags(&cobra.Command{
 		Use:   "audit FILE",
 		Short: "Show what happened at a cloud, without names",
 		Long: `Audit prints the log of this machine: in each minute how many pseudonyms were
@@ -37,8 +40,8 @@ oldest lines go first. A store on another machine has a log of its own.`,
 				return &path.Error{What: "the audit log", Why: "there is none", Hint: `set audit = "audit.log" in ` + args[0]}
 			}
 			var from time.Time
-			if since > 0 {
-				from = time.Now().Add(-since)
+			if f.Since > 0 {
+				from = time.Now().Add(-f.Since)
 			}
 			all := []audit.Line{}
 			damaged, err := audit.Read(o.Audit, from, func(l audit.Line) error {
@@ -51,15 +54,12 @@ oldest lines go first. A store on another machine has a log of its own.`,
 			if damaged > 0 {
 				fmt.Fprintf(cmd.ErrOrStderr(), "pseudonym: left out %s that cannot be read\n", text.About(damaged, "line"))
 			}
-			if asJSON {
+			if f.JSON {
 				return cli.WriteJSON(cmd.OutOrStdout(), all)
 			}
 			return cli.Table(cmd.OutOrStdout(), "TIME\tEVENT\tCOUNT\tSITE", all, func(l audit.Line) []any {
 				return []any{l.Time.Local().Format("2006-01-02 15:04"), l.Event, l.Count, l.Site}
 			})
 		},
-	}
-	cmd.Flags().DurationVar(&since, "since", 0, "show the last `TIME` only, such as 24h")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
+	}, &f)
 }

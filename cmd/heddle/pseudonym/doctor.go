@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/net/publicsuffix"
 
+	"heddle/cmd/heddle/internal/bind"
 	"heddle/cmd/heddle/internal/checks"
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/config"
@@ -39,8 +40,8 @@ const checkFor = 5 * time.Second
 const soon = 60 * 24 * time.Hour
 
 func newDoctorCommand() *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
+	var f bind.Printing
+	return bind.Flags(&cobra.Command{
 		Use:   "doctor FILE",
 		Short: "Check a cloud, and say what to do",
 		Long: `Doctor looks at a cloud as its users do: keys and certificates, the database,
@@ -58,14 +59,12 @@ the cloud alone.`,
 			}
 			o.Log = slog.New(slog.DiscardHandler)
 			all := examine(cmd.Context(), c, o)
-			if asJSON {
+			if f.JSON {
 				return cli.WriteJSON(cmd.OutOrStdout(), all)
 			}
 			return checks.Print(cmd.OutOrStdout(), all)
 		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
+	}, &f)
 }
 
 // examine runs all checks.

@@ -82,9 +82,11 @@ func (f *userFlags) login(_ context.Context, page string) (string, error) {
 const mostCode = 4096
 
 func newGetCommand() *cobra.Command {
-	var f userFlags
-	var nss string
-	cmd := &cobra.Command{
+	var f struct {
+		userFlags
+		NSS string `flag:"nss" help:"also put the certificate, and the trust in the cloud's root, into the NSS database in <DIR>, such as a profile of Firefox or ~/.pki/nssdb of Chromium"`
+	}
+	return bind.Flags(&cobra.Command{
 		Use:   "get SITE",
 		Short: "Get a pseudonym of a site",
 		Long: `Get registers a pseudonym of a site with the store of its cloud, and writes what
@@ -108,21 +110,18 @@ browser before.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.one(cmd, func(ctx context.Context, c *client.Client) (*client.Saved, error) {
-				if nss != "" {
-					return c.GetNSS(ctx, args[0], nss)
+				if f.NSS != "" {
+					return c.GetNSS(ctx, args[0], f.NSS)
 				}
 				return c.Get(ctx, args[0])
 			})
 		},
-	}
-	bind.Flags(cmd, &f)
-	cmd.Flags().StringVar(&nss, "nss", "", "also put the certificate, and the trust in the cloud's root, into the NSS database in `DIR`, such as a profile of Firefox or ~/.pki/nssdb of Chromium")
-	return cmd
+	}, &f)
 }
 
 func newRenewCommand() *cobra.Command {
 	var f userFlags
-	cmd := &cobra.Command{
+	return bind.Flags(&cobra.Command{
 		Use:     "renew SITE",
 		Short:   "Let a pseudonym live on",
 		Long:    "Renew gives your pseudonym of a site a new end. Its name, keys and URL stay.",
@@ -131,9 +130,7 @@ func newRenewCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.one(cmd, func(ctx context.Context, c *client.Client) (*client.Saved, error) { return c.Renew(ctx, args[0]) })
 		},
-	}
-	bind.Flags(cmd, &f)
-	return cmd
+	}, &f)
 }
 
 // one runs what returns a pseudonym, and prints it.
@@ -162,8 +159,11 @@ func (f *userFlags) one(cmd *cobra.Command, do func(context.Context, *client.Cli
 }
 
 func newListCommand() *cobra.Command {
-	var f userFlags
-	cmd := &cobra.Command{
+	var f struct {
+		bind.Printing
+		Zone string `flag:"zone" help:"list those of one <DOMAIN> only"`
+	}
+	return bind.Flags(&cobra.Command{
 		Use:   "list",
 		Short: "List your pseudonyms",
 		Long: `List prints the pseudonyms that this user has on this machine, without asking a
@@ -186,10 +186,7 @@ store.`,
 			}
 			return errors.Join(printList(cmd.OutOrStdout(), all, f.JSON), err)
 		},
-	}
-	cmd.Flags().StringVar(&f.Zone, "zone", "", "list those of one `DOMAIN` only")
-	cmd.Flags().BoolVar(&f.JSON, "json", false, "print JSON")
-	return cmd
+	}, &f)
 }
 
 // printList leaves out URLs, which are secret.
@@ -213,7 +210,7 @@ func printList(out io.Writer, all []*client.Saved, asJSON bool) error {
 
 func newRevokeCommand() *cobra.Command {
 	var f userFlags
-	cmd := &cobra.Command{
+	return bind.Flags(&cobra.Command{
 		Use:   "revoke SITE",
 		Short: "End a pseudonym for good",
 		Long: `Revoke ends your pseudonym of a site, and removes its files. Connections by it
@@ -234,7 +231,5 @@ end within five seconds. You can get another one then.`,
 			_, err = fmt.Fprintf(cmd.ErrOrStderr(), "pseudonym: %s is revoked\n", args[0])
 			return err
 		},
-	}
-	bind.Flags(cmd, &f)
-	return cmd
+	}, &f)
 }

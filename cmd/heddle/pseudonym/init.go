@@ -32,7 +32,7 @@ const fileName = "cloud.toml"
 
 func newInitCommand() *cobra.Command {
 	var f initFlags
-	cmd := &cobra.Command{
+	return bind.Flags(&cobra.Command{
 		Use:   "init ZONE",
 		Short: "Make the keys and the file of a cloud",
 		Long: `Init makes what an operator needs: a root certificate, which users have to
@@ -82,9 +82,7 @@ cannot set cookies for each other.`,
 			}
 			return runInit(cmd, zone, f)
 		},
-	}
-	bind.Flags(cmd, &f)
-	return cmd
+	}, &f)
 }
 
 var cloudFile = template.Must(template.New("").Parse(`# A cloud's pseudonyms, for heddle pseudonym serve.

@@ -17,7 +17,7 @@ import (
 
 func newTenantNginxCommand() *cobra.Command {
 	t := config.DefaultPseudonymTenant()
-	cmd := &cobra.Command{
+	return bind.Flags(&cobra.Command{
 		Use:   "nginx [FILE]",
 		Short: "Serve a site's pseudonyms by nginx",
 		Long: `Nginx writes a configuration by which nginx serves a site's pseudonyms in place
@@ -50,9 +50,7 @@ tenant run for these.`,
 			}
 			return runNginx(cmd, t)
 		},
-	}
-	bind.Flags(cmd, &t, "zone", "store", "root", "identity", "to", "listen", "gateway-from", "trusts", "site", "nginx-dir", "size")
-	return cmd
+	}, &t, "zone", "store", "root", "identity", "to", "listen", "gateway-from", "trusts", "site", "nginx-dir", "size")
 }
 
 func runNginx(cmd *cobra.Command, t config.PseudonymTenant) error {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"heddle/cmd/heddle/internal/bind"
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/internal/atomicfile"
 	"heddle/path"
@@ -19,8 +20,8 @@ import (
 )
 
 func newStatsCommand() *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
+	var f bind.Printing
+	return bind.Flags(&cobra.Command{
 		Use:   "stats FILE",
 		Short: "Count the pseudonyms of a cloud's sites",
 		Long: `Stats counts for each site the pseudonyms that are valid, that ended and that
@@ -33,7 +34,7 @@ were revoked, and the people who have a valid one. It names nobody.`,
 				if err != nil {
 					return err
 				}
-				if asJSON {
+				if f.JSON {
 					return cli.WriteJSON(cmd.OutOrStdout(), all)
 				}
 				return cli.Table(cmd.OutOrStdout(), "SITE\tVALID\tENDED\tREVOKED\tPEOPLE", all, func(s database.SiteStats) []any {
@@ -41,9 +42,7 @@ were revoked, and the people who have a valid one. It names nobody.`,
 				})
 			})
 		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
+	}, &f)
 }
 
 func newBackupCommand() *cobra.Command {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"heddle/cmd/heddle/internal/bind"
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/cmd/heddle/internal/control"
 	"heddle/cmd/heddle/internal/runner"
@@ -27,10 +28,12 @@ const (
 )
 
 func newServeCommand() *cobra.Command {
-	var only []string
-	var dryRun bool
+	var f struct {
+		Only   []string `flag:"only" help:"run this <PART> only: store, linker, dns, gateway or switch" complete:"store linker dns gateway switch" list:"commas"`
+		DryRun bool     `flag:"dry-run" help:"say what would run, and run nothing"`
+	}
 	parts := []string{partStore, partLinker, partDNS, partGateway, partSwitch}
-	cmd := &cobra.Command{
+	return bind.Flags(&cobra.Command{
 		Use:   "serve FILE",
 		Short: "Run a cloud's store, linker, nameserver and gateway",
 		Long: `Serve runs the parts of a cloud until it is interrupted: the store, where users
@@ -53,7 +56,7 @@ connections that are open.`,
   heddle pseudonym serve cloud.toml --only gateway`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			for _, part := range only {
+			for _, part := range f.Only {
 				if !slices.Contains(parts, part) {
 					return cli.Usage(&path.Error{What: "--only " + part, Why: "there is no such part", Hint: "one of " + strings.Join(parts, ", ")})
 				}
@@ -62,23 +65,19 @@ connections that are open.`,
 			if err != nil {
 				return err
 			}
-			if len(only) > 0 {
-				parts = only
+			if len(f.Only) > 0 {
+				parts = f.Only
 			}
-			if slices.Contains(only, partSwitch) && o.Device == "" {
+			if slices.Contains(f.Only, partSwitch) && o.Device == "" {
 				return &path.Error{What: "--only " + partSwitch, Why: "there is nothing to lead", Hint: "set v6-prefix and v6-device"}
 			}
-			if dryRun {
+			if f.DryRun {
 				_, err := fmt.Fprintf(cmd.OutOrStdout(), "would serve %s: %s\n", c.Zone, strings.Join(parts, ", "))
 				return err
 			}
 			return runServe(cmd, c, o, parts)
 		},
-	}
-	cmd.Flags().StringSliceVar(&only, "only", nil, "run this `PART` only: store, linker, dns, gateway or switch")
-	_ = cmd.RegisterFlagCompletionFunc("only", cobra.FixedCompletions(parts, cobra.ShellCompDirectiveNoFileComp))
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would run, and run nothing")
-	return cmd
+	}, &f)
 }
 
 func runServe(cmd *cobra.Command, f config.PseudonymCloud, o cloud.Options, parts []string) error {

@@ -80,8 +80,10 @@ func changeTenant(cmd *cobra.Command, file, event, site string, f func(context.C
 }
 
 func newTenantAddCommand() *cobra.Command {
-	var addresses []string
-	var key string
+	var f struct {
+		Addresses []string `flag:"address" help:"where gateways find the site's sidecar, <HOST:PORT> or unix:FILE, or its agent, handoff:HOST:PORT; or v6:ADDRESS, where a switch leads packets to; each of them if there are several" list:"commas"`
+		Key       string   `flag:"key" help:"<KEY> of the sidecar, as tenant key prints it"`
+	}
 	cmd := &cobra.Command{
 		Use:   "add FILE SITE --address ADDRESS --key KEY",
 		Short: "Let users get pseudonyms of a site",
@@ -101,14 +103,14 @@ Gateways use them all, and go on without one that does not answer.`,
 			if err != nil {
 				return cli.Usage(err)
 			}
-			t := database.Tenant{Site: site, Addresses: addresses, Created: time.Now()}
-			if err := t.Client.UnmarshalText([]byte(key)); err != nil {
+			t := database.Tenant{Site: site, Addresses: f.Addresses, Created: time.Now()}
+			if err := t.Client.UnmarshalText([]byte(f.Key)); err != nil {
 				return cli.Usage(err)
 			}
-			if len(addresses) == 0 {
-				addresses = []string{""}
+			if len(f.Addresses) == 0 {
+				f.Addresses = []string{""}
 			}
-			for _, address := range addresses {
+			for _, address := range f.Addresses {
 				if err := config.CheckSidecar("--address", address); err != nil {
 					return cli.Usage(err)
 				}
@@ -122,16 +124,15 @@ Gateways use them all, and go on without one that does not answer.`,
 			})
 		},
 	}
-	cmd.Flags().StringSliceVar(&addresses, "address", nil, "where gateways find the site's sidecar, `HOST:PORT` or unix:FILE, or its agent, handoff:HOST:PORT; or v6:ADDRESS, where a switch leads packets to; each of them if there are several")
-	cmd.Flags().StringVar(&key, "key", "", "`KEY` of the sidecar, as tenant key prints it")
+	bind.Flags(cmd, &f)
 	_ = cmd.MarkFlagRequired("address")
 	_ = cmd.MarkFlagRequired("key")
 	return cmd
 }
 
 func newTenantListCommand() *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
+	var f bind.Printing
+	return bind.Flags(&cobra.Command{
 		Use:   "list FILE",
 		Short: "List the sites of a cloud",
 		Long: `List prints each site of a cloud, where its sidecars are, and since when it
@@ -144,7 +145,7 @@ is there.`,
 				if err != nil {
 					return err
 				}
-				if asJSON {
+				if f.JSON {
 					return cli.WriteJSON(cmd.OutOrStdout(), all)
 				}
 				return cli.Table(cmd.OutOrStdout(), "SITE\tADDRESS\tSINCE", all, func(t database.Tenant) []any {
@@ -152,9 +153,7 @@ is there.`,
 				})
 			})
 		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
+	}, &f)
 }
 
 func newTenantRemoveCommand() *cobra.Command {
@@ -182,8 +181,10 @@ seconds, also in connections that are open. They cannot be brought back.`,
 }
 
 func newTenantKeyCommand() *cobra.Command {
-	file := config.DefaultPseudonymTenant().Identity
-	cmd := &cobra.Command{
+	f := struct {
+		Identity string `flag:"identity" help:"keep the key in <FILE>" complete:"file"`
+	}{config.DefaultPseudonymTenant().Identity}
+	return bind.Flags(&cobra.Command{
 		Use:   "key",
 		Short: "Print a sidecar's key, and make it if there is none",
 		Long: `Key makes the private key by which a sidecar asks the cloud's store, in a file
@@ -191,7 +192,7 @@ that only its owner can read, and prints what the operator needs for tenant add.
 		Example: "  heddle pseudonym tenant key --identity /etc/heddle/tenant.pem",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			key, err := loadTenantKey(file, true)
+			key, err := loadTenantKey(f.Identity, true)
 			if err != nil {
 				return err
 			}
@@ -202,10 +203,7 @@ that only its owner can read, and prints what the operator needs for tenant add.
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), ca.KeyOf(cert.Leaf))
 			return err
 		},
-	}
-	cmd.Flags().StringVar(&file, "identity", file, "keep the key in `FILE`")
-	_ = cmd.MarkFlagFilename("identity")
-	return cmd
+	}, &f)
 }
 
 func loadTenantKey(file string, create bool) (*ecdsa.PrivateKey, error) {
@@ -245,7 +243,7 @@ func tenantCertificate(key *ecdsa.PrivateKey) (tls.Certificate, error) {
 
 func newTenantRunCommand() *cobra.Command {
 	t := config.DefaultPseudonymTenant()
-	cmd := &cobra.Command{
+	return bind.Flags(&cobra.Command{
 		Use:   "run [FILE]",
 		Short: "Serve a site's pseudonyms in front of its web server",
 		Long: `Run is the sidecar of a site until it is interrupted. It admits the holders of
@@ -284,9 +282,7 @@ user's own pseudonyms of those sites that trust this one.`,
 			}
 			return runTenant(cmd, t)
 		},
-	}
-	bind.Flags(cmd, &t, "zone", "store", "root", "identity", "to", "listen", "gateway-from", "gateway-group", "trusts", "defence", "rewrite", "size")
-	return cmd
+	}, &t, "zone", "store", "root", "identity", "to", "listen", "gateway-from", "gateway-group", "trusts", "defence", "rewrite", "size")
 }
 
 // tenantOptions reads what a sidecar needs.

@@ -23,7 +23,7 @@ type zoneFlags struct {
 
 func newZoneCommand() *cobra.Command {
 	var f zoneFlags
-	cmd := &cobra.Command{
+	return bind.Flags(&cobra.Command{
 		Use:   "zone FILE",
 		Short: "Give a cloud's zone to another nameserver",
 		Long: `Zone prints the records of a cloud's zone, for a nameserver such as BIND, Knot
@@ -74,9 +74,7 @@ signatures of serve's own nameserver (DNSSEC).`,
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), text)
 			return err
 		},
-	}
-	bind.Flags(cmd, &f)
-	return cmd
+	}, &f)
 }
 
 func updateZone(cmd *cobra.Command, o cloud.Options, f zoneFlags) error {

@@ -31,7 +31,7 @@ type receiving struct {
 // Command is `heddle recv`.
 func Command() *cobra.Command {
 	r := receiving{Recv: config.DefaultRecv()}
-	cmd := &cobra.Command{
+	return bind.Flags(&cobra.Command{
 		Use:   "recv --allow KEY... --into DIR",
 		Short: "Receive files that peers send over several paths",
 		Long: `Recv takes files from peers whose keys it knows, until interrupted, into one
@@ -51,9 +51,7 @@ settings, are refused without --hidden.`,
 			}
 			return runRecv(cmd.Context(), r.Recv, r.Once, r.JSON, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
-	}
-	bind.Flags(cmd, &r)
-	return cmd
+	}, &r)
 }
 
 // recvAnswer is one transfer in the output of `heddle recv --json`.

@@ -29,15 +29,17 @@ import (
 // sending holds the flags of `heddle send`.
 type sending struct {
 	config.Stripe
-	service               string
-	tries                 int
-	dryRun, asJSON, quiet bool
+	service string
+	Tries   int  `flag:"tries" help:"how often to dial, where a transfer breaks off"`
+	DryRun  bool `flag:"dry-run" help:"ask what the receiver would take, and send nothing"`
+	Quiet   bool `flag:"quiet" short:"q" help:"show no progress"`
+	JSON    bool `flag:"json" help:"print what became of each file as JSON"`
 }
 
 // Command is `heddle send`.
 func Command() *cobra.Command {
-	s := sending{Stripe: config.DefaultStripe(), tries: 5}
-	cmd := &cobra.Command{
+	s := sending{Stripe: config.DefaultStripe(), Tries: 5}
+	return bind.Flags(&cobra.Command{
 		Use:   "send FILE... NAME --to HOST:PORT --key KEY --via NAME=KIND:ARG...",
 		Short: "Send files over several paths at once",
 		Long: `Send sends files and directories to a peer that receives under NAME, over
@@ -74,14 +76,7 @@ and times of files are inside the stream.`,
 			}
 			return runSend(cmd.Context(), s, files, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
-	}
-	flags := cmd.Flags()
-	bind.Flags(cmd, &s.Stripe)
-	flags.IntVar(&s.tries, "tries", s.tries, "how often to dial, where a transfer breaks off")
-	flags.BoolVar(&s.dryRun, "dry-run", false, "ask what the receiver would take, and send nothing")
-	flags.BoolVarP(&s.quiet, "quiet", "q", false, "show no progress")
-	flags.BoolVar(&s.asJSON, "json", false, "print what became of each file as JSON")
-	return cmd
+	}, &s)
 }
 
 func (s sending) check() error {
@@ -91,8 +86,8 @@ func (s sending) check() error {
 		}
 		return err
 	}
-	if s.tries < 1 {
-		return &path.Error{What: "--tries", Why: fmt.Sprintf("%d is less than 1", s.tries), Hint: "1 does not try again"}
+	if s.Tries < 1 {
+		return &path.Error{What: "--tries", Why: fmt.Sprintf("%d is less than 1", s.Tries), Hint: "1 does not try again"}
 	}
 	return s.Check()
 }
@@ -122,12 +117,12 @@ func runSend(ctx context.Context, s sending, files []transfer.File, out, talk io
 	if errors.Is(err, context.Canceled) {
 		err = &path.Error{What: "send", Why: "it was interrupted", Hint: "the same command goes on where it broke off"}
 	}
-	if s.asJSON {
+	if s.JSON {
 		err = errors.Join(cli.WriteJSON(out, j.answer()), err)
 	} else if err == nil || len(j.report.Files) > 0 {
 		err = errors.Join(j.print(out), err)
 	}
-	if err == nil && !s.dryRun && j.report.Missing() > 0 {
+	if err == nil && !s.DryRun && j.report.Missing() > 0 {
 		err = &path.Error{What: "send", Why: fmt.Sprintf("%d of %s did not arrive", j.report.Missing(), text.Count(len(j.report.Files), "file")),
 			Hint: "the list says why of each"}
 	}
@@ -173,7 +168,7 @@ func (j *sendJob) run(ctx context.Context, r *runner.Runner) error {
 		bytes += j.report.Bytes
 		j.report.Bytes = bytes
 		_, gaveUp := errors.AsType[*transfer.StoppedError](err)
-		if err == nil || ctx.Err() != nil || gaveUp || errors.Is(err, transfer.ErrNotSpoken) || j.current() == nil || j.count >= j.tries {
+		if err == nil || ctx.Err() != nil || gaveUp || errors.Is(err, transfer.ErrNotSpoken) || j.current() == nil || j.count >= j.Tries {
 			return err
 		}
 		fmt.Fprintf(j.talk, "send: broken off: %v; trying again\n", err)
@@ -195,8 +190,8 @@ func (j *sendJob) once(ctx context.Context) error {
 	j.mu.Lock()
 	j.conn = c
 	j.mu.Unlock()
-	show := newProgress(j.talk, c.Status, j.quiet || j.dryRun)
-	report, err := transfer.Send(ctx, c, j.files, transfer.SendOptions{DryRun: j.dryRun, Progress: show.update})
+	show := newProgress(j.talk, c.Status, j.Quiet || j.DryRun)
+	report, err := transfer.Send(ctx, c, j.files, transfer.SendOptions{DryRun: j.DryRun, Progress: show.update})
 	show.end() // before the paths go down at the end of the session
 	if err != nil {
 		c.Abort("the transfer broke off")

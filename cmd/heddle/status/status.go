@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"heddle/cmd/heddle/internal/bind"
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/cmd/heddle/internal/control"
 	"heddle/internal/netutil"
@@ -20,8 +21,11 @@ import (
 
 // Command is `heddle status`.
 func Command() *cobra.Command {
-	var asJSON, watch bool
-	cmd := &cobra.Command{
+	var f struct {
+		JSON  bool `flag:"json" help:"print the status as JSON; with --watch one line a second"`
+		Watch bool `flag:"watch" short:"w" help:"show it again each second, until q or an interrupt"`
+	}
+	return bind.Flags(&cobra.Command{
 		Use:   "status [NAME]",
 		Short: "Show what runs: each session and each of its paths",
 		Long: `Status asks each running heddle of this user, or the one called NAME, for its
@@ -48,22 +52,19 @@ heddle-observe(1).`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			look := func(ctx context.Context) (answer, error) { return lookAt(ctx, args) }
 			out := cmd.OutOrStdout()
-			if watch {
-				return watchStatus(cmd.Context(), cmd.InOrStdin(), out, look, asJSON)
+			if f.Watch {
+				return watchStatus(cmd.Context(), cmd.InOrStdin(), out, look, f.JSON)
 			}
 			found, err := look(cmd.Context())
 			if err != nil {
 				return err
 			}
-			if asJSON {
+			if f.JSON {
 				return cli.WriteJSON(out, found)
 			}
 			return printStatus(out, found, time.Now(), cli.TerminalWidth(out))
 		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the status as JSON; with --watch one line a second")
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show it again each second, until q or an interrupt")
-	return cmd
+	}, &f)
 }
 
 // answer is the output of `heddle status --json`.

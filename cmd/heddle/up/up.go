@@ -28,8 +28,11 @@ import (
 
 // Command is `heddle up`.
 func Command() *cobra.Command {
-	u := config.DefaultUp(config.DefaultPaths())
-	var dryRun, background bool
+	f := struct {
+		config.Up
+		DryRun     bool `flag:"dry-run" help:"print what would be changed, and change nothing"`
+		Background bool `flag:"background" help:"return once the tunnel is up, and leave it running"`
+	}{Up: config.DefaultUp(config.DefaultPaths())}
 	cmd := &cobra.Command{
 		Use:   "up FILE --via NAME=KIND:ARG...",
 		Short: "Bring up a WireGuard tunnel over several paths",
@@ -69,23 +72,20 @@ itself, over the path under it.`,
 			if err != nil {
 				return cli.Usage(err)
 			}
-			u.File = file
+			f.File = file
 			switch {
-			case dryRun && background:
+			case f.DryRun && f.Background:
 				return cli.Usage(&path.Error{What: "--dry-run and --background", Why: "one changes nothing, the other leaves it changed",
 					Hint: "give one of them"})
-			case dryRun:
-				return dryRunUp(u, cmd.OutOrStdout(), cmd.ErrOrStderr())
-			case background:
-				return startBackground(cmd.Context(), u.SessionName(), cmd.OutOrStdout())
+			case f.DryRun:
+				return dryRunUp(f.Up, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			case f.Background:
+				return startBackground(cmd.Context(), f.SessionName(), cmd.OutOrStdout())
 			}
-			return Run(cmd.Context(), u, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return Run(cmd.Context(), f.Up, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
-	flags := cmd.Flags()
-	bind.Flags(cmd, &u)
-	flags.BoolVar(&dryRun, "dry-run", false, "print what would be changed, and change nothing")
-	flags.BoolVar(&background, "background", false, "return once the tunnel is up, and leave it running")
+	bind.Flags(cmd, &f)
 	_ = cmd.MarkFlagRequired("via")
 	return cmd
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"heddle/cmd/heddle/internal/bind"
 	"heddle/cmd/heddle/internal/cli"
 )
 
@@ -16,8 +17,8 @@ const Release = "0.1.0"
 
 // Command is `heddle version`.
 func Command() *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
+	var f bind.Printing
+	return bind.Flags(&cobra.Command{
 		Use:     "version",
 		Short:   "Print the version",
 		Long:    "Version prints the release, the commit that it was built from, and what built it.",
@@ -25,15 +26,13 @@ func Command() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			v := versionOf()
-			if asJSON {
+			if f.JSON {
 				return cli.WriteJSON(cmd.OutOrStdout(), v)
 			}
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "heddle %s (%s, %s)\n", v.Version, v.Commit, v.Go)
 			return err
 		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print it as JSON")
-	return cmd
+	}, &f)
 }
 
 type versionInfo struct {

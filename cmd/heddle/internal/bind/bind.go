@@ -49,7 +49,24 @@ func FlagsOver(cmd *cobra.Command, load func() error) error {
 //	complete  what the shell offers: a list of [config.Choices], words, path, file or dir
 //	list      commas, if one flag may hold several values
 //	old       the flag's old name, which still works
-func Flags(cmd *cobra.Command, settings any, only ...string) {
+//	short     its letter
+//
+// It returns cmd.
+func Flags(cmd *cobra.Command, settings any, only ...string) *cobra.Command {
+	return declare(cmd, cmd.Flags(), settings, only)
+}
+
+// Persistent is [Flags] for flags that the commands below cmd have too.
+func Persistent(cmd *cobra.Command, settings any) *cobra.Command {
+	return declare(cmd, cmd.PersistentFlags(), settings, nil)
+}
+
+// Printing is the flag of most commands that print an answer.
+type Printing struct {
+	JSON bool `flag:"json" help:"print JSON"`
+}
+
+func declare(cmd *cobra.Command, flags *pflag.FlagSet, settings any, only []string) *cobra.Command {
 	v := reflect.ValueOf(settings).Elem()
 	for _, field := range reflect.VisibleFields(v.Type()) {
 		name := cmp.Or(field.Tag.Get("flag"), field.Tag.Get("toml"))
@@ -57,12 +74,13 @@ func Flags(cmd *cobra.Command, settings any, only ...string) {
 		if !helped || len(only) > 0 && !slices.Contains(only, name) {
 			continue
 		}
-		add(cmd.Flags(), v.FieldByIndex(field.Index).Addr().Interface(), name, helpOf(help), field.Tag.Get("list") == "commas")
-		complete(cmd, name, field.Tag.Get("complete"))
+		add(flags, v.FieldByIndex(field.Index).Addr().Interface(), name, helpOf(help), field.Tag)
+		complete(cmd, flags, name, field.Tag.Get("complete"))
 		if old := field.Tag.Get("old"); old != "" {
-			rename(cmd.Flags(), old, name)
+			rename(flags, old, name)
 		}
 	}
+	return cmd
 }
 
 // braced matches a list of choices in a help text.
@@ -76,30 +94,35 @@ func helpOf(tag string) string {
 	return strings.NewReplacer("<", "`", ">", "`").Replace(tag)
 }
 
-func add(flags *pflag.FlagSet, target any, name, help string, commas bool) {
+func add(flags *pflag.FlagSet, target any, name, help string, tag reflect.StructTag) {
+	short := tag.Get("short")
 	switch t := target.(type) {
 	case *string:
-		flags.StringVar(t, name, *t, help)
+		flags.StringVarP(t, name, short, *t, help)
 	case *bool:
-		flags.BoolVar(t, name, *t, help)
+		flags.BoolVarP(t, name, short, *t, help)
 	case *int:
-		flags.IntVar(t, name, *t, help)
+		flags.IntVarP(t, name, short, *t, help)
 	case *int64:
-		flags.Int64Var(t, name, *t, help)
+		flags.Int64VarP(t, name, short, *t, help)
+	case *uint64:
+		flags.Uint64VarP(t, name, short, *t, help)
 	case *float64:
-		flags.Float64Var(t, name, *t, help)
+		flags.Float64VarP(t, name, short, *t, help)
 	case *time.Duration:
-		flags.DurationVar(t, name, *t, help)
+		flags.DurationVarP(t, name, short, *t, help)
 	case **uint64:
-		flags.Var(seedValue{t}, name, help)
+		flags.VarP(seedValue{t}, name, short, help)
+	case *[]int:
+		flags.IntSliceVarP(t, name, short, *t, help)
 	case *[]string:
-		if commas {
-			flags.StringSliceVar(t, name, *t, help)
+		if tag.Get("list") == "commas" {
+			flags.StringSliceVarP(t, name, short, *t, help)
 		} else {
-			flags.StringArrayVar(t, name, *t, help)
+			flags.StringArrayVarP(t, name, short, *t, help)
 		}
 	case pflag.Value:
-		flags.Var(t, name, help)
+		flags.VarP(t, name, short, help)
 	default:
 		panic(fmt.Sprintf("--%s: no flag holds a %T", name, target))
 	}
@@ -116,7 +139,7 @@ func rename(flags *pflag.FlagSet, old, name string) {
 	})
 }
 
-func complete(cmd *cobra.Command, name, what string) {
+func complete(cmd *cobra.Command, flags *pflag.FlagSet, name, what string) {
 	words := config.Choices(what)
 	switch {
 	case what == "":
@@ -125,10 +148,10 @@ func complete(cmd *cobra.Command, name, what string) {
 		_ = cmd.RegisterFlagCompletionFunc(name, CompleteVia)
 		return
 	case what == "file":
-		_ = cmd.MarkFlagFilename(name)
+		_ = cobra.MarkFlagFilename(flags, name)
 		return
 	case what == "dir":
-		_ = cmd.MarkFlagDirname(name)
+		_ = flags.SetAnnotation(name, cobra.BashCompSubdirsInDir, []string{})
 		return
 	case words == nil:
 		words = strings.Fields(what)
