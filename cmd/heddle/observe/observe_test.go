@@ -143,7 +143,7 @@ func TestReconstructNamesTheSessionsThereAre(t *testing.T) {
 	if hinted, ok := err.(interface{ HintText() string }); !ok || hinted.HintText() != "there are a1, b2" {
 		t.Errorf("%v", err)
 	}
-	f.id = "b"
+	f.Session = "b"
 	if s, _, err := f.choose(there); err != nil || s.ID != "b2" {
 		t.Errorf("%v, %v", s.ID, err)
 	}
