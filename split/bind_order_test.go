@@ -131,7 +131,7 @@ func TestBindReadsNoFurtherThanItsQueue(t *testing.T) {
 		defer b.joined.mu.Unlock()
 		return len(b.joined.queue)
 	}
-	for deadline := time.Now().Add(20 * time.Second); waiting() != joinedLimit || len(outside) != cap(outside); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); waiting() != joinedLimit || len(outside) != cap(outside); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d wait, and %d outside", waiting(), len(outside))
 		}

@@ -236,12 +236,12 @@ func TestJoinsBySnapshot(t *testing.T) {
 	}
 	f.kill(0)
 	for i := range 8 { // each of the three proposes, and all must vote
-		u.mustPut(fmt.Sprintf("after-%d", i))
+		u.putUntil(fmt.Sprintf("after-%d", i), 3*time.Minute)
 	}
 	u.check()
 	f.kill(3)
 	f.start(3, "")
-	u.mustPut("last")
+	u.putUntil("last", 3*time.Minute) // it needs the one that was just started
 	u.check()
 	f.caughtUpWith(3, 2)
 	f.kill(3)

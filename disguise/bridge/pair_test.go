@@ -221,11 +221,7 @@ func TestGivenUpDownload(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed.Close()
+	closed := tcptest.Nobody(t)
 	s := start(t, func(o *Options) {
 		o.lookup = func(_ context.Context, name string) ([]netip.Addr, error) {
 			switch name {
@@ -249,7 +245,7 @@ func TestRefusals(t *testing.T) {
 		"a private address":       {"10.0.0.1", 80, mux.Forbidden},
 		"a name of one":           {"inside.example", 80, mux.Forbidden},
 		"a port that is denied":   {"127.0.0.1", 7, mux.Forbidden},
-		"nobody there":            {"127.0.0.1", netutil.AddrPort(closed.Addr()).Port(), mux.Unreachable},
+		"nobody there":            {"127.0.0.1", closed.Port(), mux.Unreachable},
 		"no such name":            {"absent.example", 80, mux.Unreachable},
 	} {
 		target, err := path.HostPort(c.host, c.port)

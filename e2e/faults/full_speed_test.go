@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"heddle/internal/polltest"
 	"heddle/lab"
 	"heddle/lab/labtest"
 	"heddle/lab/peer"
@@ -47,12 +48,20 @@ func memory(t *testing.T, o *office, line string) (kb int) {
 func TestDownloadFollowsTheWeights(t *testing.T) {
 	labtest.Alone(t)
 	o := layOffice(t, lab.ThreeWays())
-	// Of this seed's draws any hundred in a row and more are within six points of the weights, wherever the test begins.
-	r := o.up("--schedule", "weighted", "--every", "100ms", "--seed", "118")
 	at := netip.MustParseAddrPort("10.9.0.1:5201")
 	if _, err := peer.IperfServer(t.Context(), o.Host("server"), at); err != nil {
 		t.Fatal(err)
 	}
+	polltest.Again(t, func(int) error { return o.followsTheWeights(at) }) // a path that a busy machine made late carries less
+}
+
+// followsTheWeights returns why the shares of a download from an iperf3 server are not those of the weights.
+func (o *office) followsTheWeights(at netip.AddrPort) error {
+	t := o.t
+	t.Helper()
+	// Of this seed's draws any hundred in a row and more are within six points of the weights, wherever the test begins.
+	r := o.up("--schedule", "weighted", "--every", "100ms", "--seed", "118")
+	defer r.Stop()
 	stop := o.watch(lab.Ways...)
 	if _, err := peer.Iperf(t.Context(), o.Host("client"), peer.IperfTest{To: at, Down: true, For: soak(t)}); err != nil {
 		t.Fatal(err)
@@ -75,12 +84,13 @@ func TestDownloadFollowsTheWeights(t *testing.T) {
 		share, weight := float64(bytesOf(packets, false))/float64(total), s.path(way).Weight
 		t.Logf("%s: weight %.3f, share of the download %.3f", way, weight, share)
 		if math.Abs(share-weight) > tolerance {
-			t.Errorf("seed 118: %s carried %.3f of the download, its weight is %.3f", way, share, weight)
+			return fmt.Errorf("seed 118: %s carried %.3f of the download, its weight is %.3f", way, share, weight)
 		}
 		if got := s.path(way).Down.Share; math.Abs(got-share) > 0.02 {
-			t.Errorf("%s: status says %.3f, the capture %.3f", way, got, share)
+			return fmt.Errorf("%s: status says %.3f, the capture %.3f", way, got, share)
 		}
 	}
+	return nil
 }
 
 func TestFullSpeedKeepsMemoryAndDescriptors(t *testing.T) {

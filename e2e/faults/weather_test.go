@@ -2,6 +2,7 @@ package faults
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"heddle/internal/polltest"
 	"heddle/lab"
 	"heddle/observe"
 )
@@ -24,10 +26,36 @@ func bytesOf(packets []observe.Packet, out bool) (n int) {
 
 func TestBatchesAreExactOnTheWire(t *testing.T) {
 	o := newOffice(t, lab.ThreeWays())
+	for try := 0; ; try++ {
+		b := o.batches(1 << try)
+		if b.total >= 25 && b.exact >= b.total-b.own {
+			return
+		}
+		// A busy machine may acknowledge little, and doubt a path that it sent nothing by for a second.
+		if slow := b.total < 25 || b.slowest > 800*time.Millisecond; !slow || try == 3 {
+			t.Fatalf("%+v", b)
+		}
+		t.Logf("%+v; again", b)
+	}
+}
+
+// batches are runs of packets on one path.
+type batches struct {
+	exact, total int           // those of 50 packets, and all that count
+	own          int           // handshakes of wireguard-go's own: each makes a run shorter
+	slowest      time.Duration // from the beginning of a run to that of the next but one
+	runs         []int
+}
+
+// batches downloads so many times over a new tunnel.
+func (o *office) batches(downloads int) (b batches) {
+	o.t.Helper()
 	stop := o.watch(lab.Ways...)
 	r := o.up("--schedule", "round-robin", "--every", "50p")
-	if err := o.fetch(3 * time.Minute)(); err != nil {
-		t.Fatal(err)
+	for range downloads {
+		if err := o.fetch(3 * time.Minute)(); err != nil {
+			o.t.Fatal(err)
+		}
 	}
 	r.Stop()
 	type seen struct {
@@ -56,33 +84,32 @@ func TestBatchesAreExactOnTheWire(t *testing.T) {
 		i, _ := slices.BinarySearchFunc(heard, at, time.Time.Compare)
 		return i == 0 || at.Sub(heard[i-1]) > 400*time.Millisecond
 	}
-	var runs []int
+	var began []time.Time
 	cut := map[int]bool{} // runs that a silence ended, or began
 	for i, s := range all {
 		if i == 0 || s.way != all[i-1].way {
 			if silent(s.at) {
-				cut[len(runs)-1], cut[len(runs)] = true, true
+				cut[len(b.runs)-1], cut[len(b.runs)] = true, true
 			}
-			runs = append(runs, 0)
+			b.runs, began = append(b.runs, 0), append(began, s.at)
 		}
-		runs[len(runs)-1]++
+		b.runs[len(b.runs)-1]++
 	}
 	// The first runs are of before the session is settled.
-	exact, total := 0, 0
-	for i := len(lab.Ways); i < len(runs)-1; i++ {
+	for i := len(lab.Ways); i < len(b.runs)-1; i++ {
+		b.slowest = max(b.slowest, began[i].Sub(began[i-2]))
 		if cut[i] {
 			continue
 		}
-		total++
-		if runs[i] == 50 {
-			exact++
+		b.total++
+		if b.runs[i] == 50 {
+			b.exact++
 		}
 	}
-	// Handshakes that prove the paths are of no run; those of wireguard-go's own are, and each makes one shorter. The client sends an
-	// acknowledgement for two packets of the download, or for more on a busy machine.
-	if own := max(handshakes-len(lab.Ways), 1); total < 25 || exact < total-own {
-		t.Errorf("%d of %d runs are of 50 packets, beside %d handshakes: %v", exact, total, handshakes, runs)
-	}
+	// Handshakes that prove the paths are of no run; those of wireguard-go's own are. The client sends an acknowledgement for two packets of
+	// the download, or for more on a busy machine.
+	b.own = max(handshakes-len(lab.Ways), 1)
+	return b
 }
 
 // handshakeSize is that of an IPv4 packet with a handshake initiation, the session's own or a question to the server.
@@ -117,19 +144,23 @@ func TestPathDiesDuringADownload(t *testing.T) {
 	}
 }
 
-// fetchOver downloads once more and sees that a path takes its part.
+// fetchOver downloads once more and sees that a path takes its part. A busy machine may doubt the path again.
 func (o *office) fetchOver(r *running, way string, before status) {
 	o.t.Helper()
-	if err := o.fetch(3 * time.Minute)(); err != nil {
-		o.t.Errorf("%v\n%s", err, r.Log())
-	}
-	after, err := r.status()
-	if err != nil {
-		o.t.Fatal(err)
-	}
-	if grown := after.path(way).Down.Bytes - before.path(way).Down.Bytes; grown < 1<<20 {
-		o.t.Errorf("%s carried %d bytes of a download after it came back\n%s", way, grown, r.Log())
-	}
+	polltest.Again(o.t, func(int) error {
+		if err := o.fetch(3 * time.Minute)(); err != nil {
+			o.t.Fatalf("%v\n%s", err, r.Log())
+		}
+		after, err := r.status()
+		if err != nil {
+			o.t.Fatal(err)
+		}
+		grown := after.path(way).Down.Bytes - before.path(way).Down.Bytes
+		if before = after; grown < 1<<20 {
+			return fmt.Errorf("%s carried %d bytes of a download after it came back\n%s", way, grown, r.Log())
+		}
+		return nil
+	})
 }
 
 func TestNothingTakesAPathThatWasNotAskedFor(t *testing.T) {
@@ -253,18 +284,25 @@ func TestServerWithAnIPv6Address(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := o.up("--schedule", "uniform", "--every", "50p")
-	if err := o.fetch(3 * time.Minute)(); err != nil {
-		t.Fatalf("%v\n%s", err, r.Log())
-	}
-	s, err := r.status()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, way := range lab.Ways {
-		if p := s.path(way); !p.Address.Addr().Is6() || p.Down.Share < 0.1 {
-			t.Errorf("%s from %v carried %.2f of the download", way, p.Address, p.Down.Share)
+	polltest.Again(t, func(int) error { // a busy machine acknowledges so little that there are few units
+		if err := o.fetch(3 * time.Minute)(); err != nil {
+			t.Fatalf("%v\n%s", err, r.Log())
 		}
-	}
+		s, err := r.status()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, way := range lab.Ways {
+			p := s.path(way)
+			if !p.Address.Addr().Is6() {
+				t.Fatalf("%s from %v", way, p.Address)
+			}
+			if p.Down.Share < 0.1 {
+				return fmt.Errorf("%s carried %.2f of the download", way, p.Down.Share)
+			}
+		}
+		return nil
+	})
 }
 
 func TestServerThatIsNotThereIsTold(t *testing.T) {

@@ -134,7 +134,6 @@ func TestBigTransferTakesAllSubflows(t *testing.T) {
 func TestKilledNodeLeavesNoRule(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, ipv4)
-	w.grant(2, "20s") // no lease outlasts its grant
 	dial := w.stream("--backend", "mptcp", "--patience", "4s", "--via", "a=node:n1", "--via", "b=node:n2")
 	w.node["n2"].Kill()
 	if rules := w.rules("n2"); !strings.Contains(rules, "192.0.2.1 . 4470") || !strings.Contains(rules, "expires") {
@@ -266,8 +265,7 @@ func TestWarmDialThatFails(t *testing.T) {
 	at := netip.AddrPortFrom(w.family.server, peer.StreamPort)
 	w.StreamServer("server", at, "stream", "serve", "--backend", "mptcp", "--name", "sums", "--to", "127.0.0.1:9000", "--max-sessions", "2") // one for each key
 	start := func(warm string) *peer.Process {
-		return w.StreamDial("sums", netip.MustParseAddrPort("127.0.0.1:2222"), "server", at, "--set-path-manager", "--warm", warm,
-			"--backend", "mptcp", "--via", "a=node:n1", "--via", "b=node:n2")
+		return w.dial(at, "--warm", warm, "--via", "a=node:n1", "--via", "b=node:n2", "--backend", "mptcp")
 	}
 	leases := func() int { return strings.Count(w.rules("n1")+w.rules("n2"), "expires") }
 	alone := start("0")

@@ -114,16 +114,16 @@ func newWorld(t *testing.T, f family) *world {
 	w := &world{labtest.UpOverlay(t, overlay()), t, f, map[string]*peer.Process{}}
 	for n := 1; n <= nodes; n++ {
 		w.startNode(fmt.Sprintf("n%d", n))
-		w.grant(n, "1h")
+		w.grant(n)
 	}
 	return w
 }
 
 // grant gives the client a pass for a node.
-func (w *world) grant(n int, until string) {
+func (w *world) grant(n int) {
 	w.t.Helper()
 	name := fmt.Sprintf("n%d", n)
-	w.Pass(name, name, w.family.node(n), "--until", until, "--mode", "nat", "--to", netip.AddrPortFrom(w.family.server, peer.StreamPort).String())
+	w.Pass(name, name, w.family.node(n), "--mode", "nat", "--to", netip.AddrPortFrom(w.family.server, peer.StreamPort).String())
 }
 
 func (w *world) startNode(host string) {
@@ -154,8 +154,14 @@ func (w *world) stream(args ...string) *peer.Process {
 	w.program()
 	at := netip.AddrPortFrom(w.family.server, peer.StreamPort)
 	w.StreamServer("server", at, "stream", "serve", "--backend", "mptcp", "--name", "sums", "--to", "127.0.0.1:9000")
+	return w.dial(at, append([]string{"--warm", "0"}, args...)...)
+}
+
+// dial starts the client's end of a stream.
+func (w *world) dial(at netip.AddrPort, args ...string) *peer.Process {
+	w.t.Helper()
 	for try := 1; ; try++ {
-		p, err := w.Overlay.Overlay.StreamDial(w.t.Context(), "sums", netip.MustParseAddrPort("127.0.0.1:2222"), "server", at, append([]string{"--set-path-manager", "--warm", "0"}, args...)...)
+		p, err := w.Overlay.Overlay.StreamDial(w.t.Context(), "sums", netip.MustParseAddrPort("127.0.0.1:2222"), "server", at, append([]string{"--set-path-manager"}, args...)...)
 		switch {
 		case err == nil:
 			return p

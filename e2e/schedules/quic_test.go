@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"io"
 	"math/big"
 	"net"
@@ -39,8 +40,9 @@ func tlsConfig(t *testing.T) *tls.Config {
 	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, NextProtos: []string{"echo"}}
 }
 
-// quicEcho sends a stream to a QUIC server by the relay, and wants it back.
-func (w *world) quicEcho() {
+// quicEcho sends a stream to a QUIC server by the relay, and wants it back. It returns how long the session took, since no answer took
+// longer.
+func (w *world) quicEcho() time.Duration {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), polltest.Patience)
 	defer cancel()
@@ -67,6 +69,7 @@ func (w *world) quicEcho() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	began := time.Now()
 	c, err := quic.Dial(ctx, from, net.UDPAddrFromAddrPort(quicRelay), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"echo"}}, nil)
 	if err != nil {
 		w.t.Fatal(err)
@@ -87,11 +90,11 @@ func (w *world) quicEcho() {
 	if back, err := io.ReadAll(s); err != nil || !bytes.Equal(back, data) {
 		w.t.Fatalf("%d of %d bytes came back, %v", len(back), len(data), err)
 	}
+	return time.Since(began)
 }
 
 // wantHandshake wants the long headers, and ten datagrams up at least, on the rule's path, and the rest on the others.
-func wantHandshake(t *testing.T, seen map[string][]packet) {
-	t.Helper()
+func wantHandshake(seen map[string][]packet) error {
 	for _, way := range lab.Ways {
 		long, up := 0, 0
 		for _, p := range seen[way] {
@@ -107,7 +110,8 @@ func wantHandshake(t *testing.T, seen map[string][]packet) {
 			}
 		}
 		if way == "office" && (long == 0 || up < 10) || way != "office" && (long > 0 || up < 20) {
-			t.Errorf("%s saw %d long headers of QUIC, and %d datagrams up", way, long, up)
+			return fmt.Errorf("%s saw %d long headers of QUIC, and %d datagrams up", way, long, up)
 		}
 	}
+	return nil
 }

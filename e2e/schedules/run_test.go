@@ -6,11 +6,27 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 )
 
 // The first datagrams of each session take the path of the rule, and the others the schedule's alone.
 func TestRuleOfAFile(t *testing.T) {
 	t.Parallel()
+	for try := 1; ; try++ {
+		slowest, err := ruleOfAFile(t)
+		if err == nil {
+			return
+		}
+		if slowest < late || try == tries {
+			t.Fatalf("with answers within %v: %v", slowest, err)
+		}
+		t.Logf("with answers within %v: %v; again", slowest, err)
+	}
+}
+
+// ruleOfAFile returns how long the slowest answer took, and what took another path than it should.
+func ruleOfAFile(t *testing.T) (slowest time.Duration, err error) {
+	t.Helper()
 	w := newWorld(t)
 	server, relay := netip.AddrPortFrom(serverAddr, 7200), netip.MustParseAddrPort("127.0.0.1:7200")
 	w.echo(server)
@@ -48,16 +64,19 @@ to = %q
 	}
 	sessions := []traffic{{session: 1, to: relay, n: 510}, {session: 2, to: relay, n: 510, run: 7}}
 	for _, s := range sessions {
-		if err := w.send(s); err != nil {
+		took, err := w.timed(s)
+		if err != nil {
 			t.Fatal(err)
 		}
+		slowest = max(slowest, took)
 	}
-	w.quicEcho()
+	slowest = max(slowest, w.quicEcho())
 	seen := stop()
+	running.Stop()
 	for _, s := range sessions {
 		all, err := follow(seen, s, server.Port())
 		if err != nil {
-			t.Fatal(err)
+			return slowest, err
 		}
 		for i, c := range all {
 			want := "office"
@@ -65,9 +84,9 @@ to = %q
 				want = []string{"home", "lte"}[(i-10)/20%2]
 			}
 			if c.way != want {
-				t.Fatalf("session %d: number %d is on %s, not %s", s.session, i, c.way, want)
+				return slowest, fmt.Errorf("session %d: number %d is on %s, not %s", s.session, i, c.way, want)
 			}
 		}
 	}
-	wantHandshake(t, seen)
+	return slowest, wantHandshake(seen)
 }

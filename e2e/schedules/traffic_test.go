@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -69,8 +70,35 @@ type traffic struct {
 
 var serverAddr = lab.ServerAddr
 
+// late is an answer after which Heddle may doubt a path, and then test it out of turn: doubtAfter of package path is longer.
+const late = 300 * time.Millisecond
+
+// tries is how often a run is made at most of which a busy machine made answers late.
+const tries = 5
+
 // send sends from a new socket in the client, and wants each datagram back.
 func (w *world) send(s traffic) error {
+	_, err := w.timed(s)
+	return err
+}
+
+// timed is send, and returns how long the slowest answer took.
+func (w *world) timed(s traffic) (slowest time.Duration, err error) {
+	times := timing{began: time.Now(), sent: make([]atomic.Int64, s.n)}
+	err = w.exchange(s, &times)
+	return time.Duration(times.slowest.Load()), err
+}
+
+// timing has times since a run began.
+type timing struct {
+	began   time.Time
+	sent    []atomic.Int64
+	slowest atomic.Int64
+}
+
+func (t *timing) since() int64 { return int64(time.Since(t.began)) }
+
+func (w *world) exchange(s traffic, times *timing) error {
 	c, err := w.socket("client", netip.MustParseAddrPort("0.0.0.0:0"))
 	if err != nil {
 		return err
@@ -82,7 +110,7 @@ func (w *world) send(s traffic) error {
 		}
 	}
 	back, failed := make(chan int, s.n), make(chan error, 1)
-	go func() { failed <- hear(c, s, back) }()
+	go func() { failed <- hear(c, s, times, back) }()
 	for sent, returned := 0, 0; returned < s.n; {
 		for len(back) > 0 {
 			<-back
@@ -93,6 +121,9 @@ func (w *world) send(s traffic) error {
 			count, limit = min(count, opening), opening
 		}
 		if count > 0 && sent-returned+count <= limit {
+			for i := range count {
+				times.sent[sent+i].Store(times.since())
+			}
 			if _, err := c.WriteToUDPAddrPort(s.datagrams(sent, count), s.to); err != nil {
 				return err
 			}
@@ -116,7 +147,7 @@ func (w *world) send(s traffic) error {
 }
 
 // hear reads what comes back, each datagram once.
-func hear(c *net.UDPConn, s traffic, back chan<- int) error {
+func hear(c *net.UDPConn, s traffic, times *timing, back chan<- int) error {
 	buffer, had := make([]byte, 2000), make([]bool, s.n)
 	for {
 		c.SetReadDeadline(time.Now().Add(cmp.Or(s.patience, 20*time.Second)))
@@ -129,6 +160,7 @@ func hear(c *net.UDPConn, s traffic, back chan<- int) error {
 			return fmt.Errorf("session %d heard %d bytes that are no answer of its own: session %d, number %d", s.session, n, session, number)
 		}
 		had[number] = true
+		times.slowest.Store(max(times.slowest.Load(), times.since()-times.sent[number].Load()))
 		back <- number
 	}
 }

@@ -54,7 +54,7 @@ func (s *cloudStage) openLoopback(ctx context.Context) error {
 	if _, err := c.Serve(ctx); err != nil {
 		return err
 	}
-	sidecars, err := peer.FreePorts(len(cloudSites))
+	sidecars, err := peer.FreePorts(ctx, len(cloudSites))
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/netip"
 	"testing"
+
+	"heddle/internal/netutil"
 )
 
 // Serve handles each connection in a goroutine, and closes it then. It returns the server's address, and serves until the test ends.
@@ -29,6 +31,16 @@ func Serve(t testing.TB, handle func(*net.TCPConn)) netip.AddrPort {
 		}
 	}()
 	return l.Addr().(*net.TCPAddr).AddrPort()
+}
+
+// Nobody returns an address where nobody listens until the test ends, or only who means to: [netutil.Reserve].
+func Nobody(t testing.TB) netip.AddrPort {
+	t.Helper()
+	at, err := netutil.Reserve(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return at
 }
 
 // Echo sends back what arrives, and ends when the peer does.

@@ -3,7 +3,6 @@ package peer
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/netip"
 
 	"heddle/internal/netutil"
@@ -21,7 +20,7 @@ func NewLoopbackCloud(ctx context.Context, on Devices, dir string, public netip.
 	if err != nil {
 		return nil, err
 	}
-	ports, err := FreePorts(5)
+	ports, err := FreePorts(ctx, 5)
 	if err != nil {
 		return nil, err
 	}
@@ -33,15 +32,14 @@ func NewLoopbackCloud(ctx context.Context, on Devices, dir string, public netip.
 	return l, c.Replace(pairs...)
 }
 
-// FreePorts returns different ports of 127.0.0.1 that are free for TCP now.
-func FreePorts(n int) (free []netip.AddrPort, err error) {
+// FreePorts returns different ports of 127.0.0.1 where programs can listen with TCP, and which are given to nobody else until ctx ends.
+func FreePorts(ctx context.Context, n int) (free []netip.AddrPort, err error) {
 	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		at, err := netutil.Reserve(ctx)
 		if err != nil {
 			return nil, err
 		}
-		defer l.Close() // once all are taken, so that none is given twice
-		free = append(free, netutil.AddrPort(l.Addr()))
+		free = append(free, at)
 	}
 	return free, nil
 }

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os/exec"
 	"strconv"
+	"strings"
 	"time"
 
 	"heddle/lab"
@@ -50,7 +51,10 @@ type iperfOutput struct {
 	} `json:"end"`
 }
 
-// Iperf runs one test from a host and waits for it.
+// busy is how iperf3 answers as long as it has not seen the end of the test before.
+const busy = "the server is busy running a test"
+
+// Iperf runs one test from a host and waits for it. While the server is busy, for at most a minute, it asks again.
 func Iperf(ctx context.Context, host *lab.Host, t IperfTest) (IperfResult, error) {
 	if _, err := exec.LookPath("iperf3"); err != nil {
 		return IperfResult{}, missing("iperf3", "apt-get install iperf3")
@@ -64,7 +68,21 @@ func Iperf(ctx context.Context, host *lab.Host, t IperfTest) (IperfResult, error
 	if t.Down {
 		args = append(args, "--reverse")
 	}
-	ctx, cancel := context.WithTimeout(ctx, t.For+t.Omit+40*time.Second)
+	for end := time.Now().Add(time.Minute); ; {
+		result, err := iperf(ctx, host, t.For+t.Omit+40*time.Second, args)
+		if err == nil || !strings.Contains(err.Error(), busy) || time.Now().After(end) {
+			return result, err
+		}
+		select {
+		case <-ctx.Done():
+			return result, err
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+func iperf(ctx context.Context, host *lab.Host, limit time.Duration, args []string) (IperfResult, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	out, err := host.Command(ctx, "iperf3", args...).Output()
 	return parseIperf(out, err)

@@ -85,8 +85,20 @@ func TestWireGuardCarriesPagesAndThroughput(t *testing.T) {
 	}
 
 	at := netip.MustParseAddrPort("10.9.0.1:5201")
-	_, err = IperfServer(t.Context(), server, at)
+	iperf, err := IperfServer(t.Context(), server, at)
 	need(t, err)
+	first := make(chan error, 1)
+	go func() {
+		_, err := Iperf(t.Context(), client, IperfTest{To: at, For: 2 * time.Second})
+		first <- err
+	}()
+	need(t, iperf.AwaitLog(t.Context(), "Accepted connection"))
+	if _, err := Iperf(t.Context(), client, IperfTest{To: at, For: time.Second}); err != nil {
+		t.Errorf("beside another test: %v", err)
+	}
+	if err := <-first; err != nil {
+		t.Error(err)
+	}
 	for _, down := range []bool{false, true} {
 		for length := time.Second; ; length *= 2 { // a second is short on a busy machine
 			got, err := Iperf(t.Context(), client, IperfTest{To: at, Down: down, For: length})

@@ -203,7 +203,7 @@ func (w *world) advertise() {
 		w.t.Fatal(err)
 	}
 	var err error
-	for end := time.Now().Add(20 * time.Second); !w.hasDefault(); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !w.hasDefault(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
 			w.t.Fatal(fmt.Errorf("no default route: %w", err))
 		}

@@ -117,7 +117,7 @@ func (b *bare) way(t *testing.T, place string, secret path.Secret) *tunnel {
 
 func tryOpen(t *testing.T, p path.Path, to netip.AddrPort) (path.Flow, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	return path.Open(ctx, p, to)
 }

@@ -99,7 +99,7 @@ func TestOrderIsOfferedAndHeard(t *testing.T) {
 					<-s.Context().Done()
 				})(w, r)
 			})
-			ctx, cancel := context.WithTimeout(path.WithSession(t.Context(), c.session), 20*time.Second)
+			ctx, cancel := context.WithTimeout(path.WithSession(t.Context(), c.session), time.Minute)
 			defer cancel()
 			if c.wants {
 				ctx = path.WithOrder(ctx)

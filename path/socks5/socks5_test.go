@@ -13,6 +13,7 @@ import (
 
 	"heddle/internal/polltest"
 	"heddle/internal/socks5"
+	"heddle/internal/tcptest"
 	"heddle/path"
 )
 
@@ -173,11 +174,7 @@ func TestNamesGoToTheProxy(t *testing.T) {
 
 func TestRefusals(t *testing.T) {
 	const password = "hunter2-very-secret"
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed.Close()
+	closed := tcptest.Nobody(t)
 	web, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -206,7 +203,7 @@ func TestRefusals(t *testing.T) {
 		"wrong password":    {proxy: &testProxy{user: "anna", password: "x"}, secret: "anna:" + password, why: "does not accept the user and password", hint: "--secret p=FILE"},
 		"wants a password":  {proxy: &testProxy{user: "anna", password: "x"}, why: "wants a user and a password", hint: "--secret p=FILE"},
 		"secret of no use":  {proxy: &testProxy{}, secret: password, why: "no user and password", hint: "USER:PASSWORD"},
-		"not there":         {addr: closed.Addr().String(), why: "cannot be reached", hint: "is it running"},
+		"not there":         {addr: closed.String(), why: "cannot be reached", hint: "is it running"},
 		"no SOCKS":          {addr: web.Addr().String(), why: "does not speak SOCKS", hint: "SOCKS5 proxy"},
 		"stray relay":       {proxy: &testProxy{bound: netip.MustParseAddr("224.0.0.1")}, why: "cannot be"},
 		"says nothing":      {proxy: &testProxy{silent: true, spokenTo: make(chan struct{})}, why: "does not answer in time", hint: "SOCKS5 proxy"},

@@ -42,7 +42,7 @@ func TestFlowsOfOneSessionLeaveByOneExit(t *testing.T) {
 	to := socket.LocalAddr().(*net.UDPAddr).AddrPort()
 	flowOf := func(way path.Path, session string) path.Flow {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(path.WithSession(t.Context(), session), 10*time.Second)
+		ctx, cancel := context.WithTimeout(path.WithSession(t.Context(), session), time.Minute)
 		defer cancel()
 		f, err := path.Open(ctx, way, to)
 		if err != nil {

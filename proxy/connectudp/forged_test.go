@@ -90,7 +90,7 @@ func TestFirstPacketsFitTheClient(t *testing.T) {
 			l := &listening{PacketConn: socket}
 			transport := &quic.Transport{Conn: l}
 			c, err := transport.Dial(t.Context(), net.UDPAddrFromAddrPort(s.Addr()), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{http3.NextProtoH3}},
-				&quic.Config{EnableDatagrams: true, InitialPacketSize: size})
+				&quic.Config{EnableDatagrams: true, InitialPacketSize: size, HandshakeIdleTimeout: time.Minute})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -148,7 +148,8 @@ func TestProvenConnectionsAreBounded(t *testing.T) {
 	for range maxPerSource {
 		connect(t, s)
 	}
-	c, err := quic.DialAddr(t.Context(), s.Addr().String(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{http3.NextProtoH3}}, nil)
+	c, err := quic.DialAddr(t.Context(), s.Addr().String(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{http3.NextProtoH3}},
+		&quic.Config{HandshakeIdleTimeout: time.Minute})
 	if err == nil {
 		<-c.Context().Done() // by the proxy, or else the test ends in the connection's idle time-out
 	}

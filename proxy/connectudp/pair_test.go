@@ -119,7 +119,7 @@ func echo(t *testing.T, listen string) (netip.AddrPort, *net.UDPConn) {
 
 func open(t *testing.T, p path.Path, to netip.AddrPort) path.Flow {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	f, err := path.Open(ctx, p, to)
 	if err != nil {
@@ -164,7 +164,7 @@ func TestPairCarriesDatagrams(t *testing.T) {
 // settled waits until so many datagrams are counted: an answer may overtake the count of its question.
 func (s *setup) settled(t *testing.T, up, down uint64) Status {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		got := s.Status()
 		if got.Up.Packets == up && got.Down.Packets == down {
 			return got
@@ -216,7 +216,7 @@ func TestOversizeIsTold(t *testing.T) {
 // refusedOpen wants Open to fail with words.
 func refusedOpen(t *testing.T, p path.Path, to netip.AddrPort, want string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	f, err := path.Open(ctx, p, to)
 	if err == nil {

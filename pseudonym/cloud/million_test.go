@@ -63,7 +63,7 @@ func benchCloud(b *testing.B, n int, url string) {
 			b.Fatal(err)
 		}
 	}
-	listen, err := peer.FreePorts(1)
+	listen, err := peer.FreePorts(b.Context(), 1)
 	if err != nil {
 		b.Fatal(err)
 	}

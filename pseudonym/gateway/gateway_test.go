@@ -16,6 +16,7 @@ import (
 
 	"heddle/internal/clienthello"
 	"heddle/internal/polltest"
+	"heddle/internal/tcptest"
 	"heddle/pseudonym"
 	"heddle/pseudonym/ech"
 )
@@ -175,13 +176,8 @@ func TestRelays(t *testing.T) {
 
 // One of two sidecars is gone, and each connection reaches the other.
 func TestOtherSidecarTakesOver(t *testing.T) {
-	gone, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	gone.Close()
 	l := pseudonym.NewLabel()
-	g, at := start(t, &routes{to: map[pseudonym.Label][]string{l: {gone.Addr().String(), tenant(t)}}}, nil)
+	g, at := start(t, &routes{to: map[pseudonym.Label][]string{l: {tcptest.Nobody(t).String(), tenant(t)}}}, nil)
 	for range 16 {
 		if _, line, err := reach(t, at, hello(t, zone.Name(l))); err != nil {
 			t.Errorf("%q, %v", line, err)
@@ -194,12 +190,7 @@ func TestOtherSidecarTakesOver(t *testing.T) {
 
 func TestRefuses(t *testing.T) {
 	gone := pseudonym.NewLabel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.Close()
-	r := &routes{to: map[pseudonym.Label][]string{gone: {l.Addr().String()}}}
+	r := &routes{to: map[pseudonym.Label][]string{gone: {tcptest.Nobody(t).String()}}}
 	g, at := start(t, r, nil)
 	refused := uint64(0)
 	for name, first := range map[string][]byte{

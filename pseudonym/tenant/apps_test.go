@@ -12,27 +12,20 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"heddle/internal/polltest"
+	"heddle/internal/tcptest"
 )
 
-// freePort returns a port of the loopback that is free now.
+// freePort returns a port of the loopback that a program may listen on.
 func freePort(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
+	return strconv.Itoa(int(tcptest.Nobody(t).Port()))
 }
 
 // start lets a program run until the test ends, and returns what it prints. Without the program it skips the test.

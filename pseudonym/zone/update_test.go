@@ -3,7 +3,6 @@ package zone
 import (
 	"bytes"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +12,7 @@ import (
 	"github.com/miekg/dns"
 
 	"heddle/internal/polltest"
+	"heddle/internal/tcptest"
 	"heddle/pseudonym"
 	"heddle/pseudonym/ech"
 )
@@ -61,13 +61,8 @@ func bind(t *testing.T) (at string) {
 	if err != nil {
 		t.Skip("typed skip: no named: apt-get install bind9")
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	at = l.Addr().String()
-	port := l.Addr().(*net.TCPAddr).Port
-	l.Close()
+	free := tcptest.Nobody(t)
+	at, port := free.String(), free.Port()
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"zone": "$TTL 60\n@ SOA ns1.example.net. hostmaster.example.net. 1 3600 600 86400 60\n@ NS ns1.example.net.\nold A 198.51.100.7\n",
@@ -151,12 +146,7 @@ func TestUpdateBIND(t *testing.T) {
 			t.Errorf("%s: %v", other, err)
 		}
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.Close()
-	if err := server(t).Update(t.Context(), l.Addr().String(), k); err == nil {
+	if err := server(t).Update(t.Context(), tcptest.Nobody(t).String(), k); err == nil {
 		t.Error("nobody is there")
 	}
 }

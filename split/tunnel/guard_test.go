@@ -130,8 +130,8 @@ func checkErrorsOfAGoneAddress(t *testing.T, uplink *wire) {
 	}
 }
 
-// inClear records what names an address inside the tunnel in clear on all access networks: in an IP header, in the packet
-// that an ICMP error quotes, or in an ARP request.
+// inClear records what names an address inside the tunnel in clear and leaves by an access network: in an IP header, in the
+// packet that an ICMP error quotes, or in an ARP request. What comes may be a late answer of the router's to what left before.
 type inClear struct {
 	*nstest.Tap
 	mu    sync.Mutex
@@ -141,6 +141,9 @@ type inClear struct {
 func (c *client) newInClear() *inClear {
 	in := &inClear{}
 	in.Tap = c.here.Tap(c.t, func(p nstest.Passed) {
+		if !p.Outgoing {
+			return
+		}
 		for _, inside := range [][]byte{{10, 99, 0, 1}, {10, 98, 0, 2}} {
 			if bytes.Contains(p.Bytes, inside) {
 				in.mu.Lock()

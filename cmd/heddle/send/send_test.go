@@ -66,7 +66,7 @@ func TestSendAndRecv(t *testing.T) {
 	if code, report, talk := send(); code != cli.ExitFailure || report.Missing() != 1 || !strings.Contains(talk, "1 of 2 files did not arrive") {
 		t.Errorf("with another file there: exit code %d, %+v\n%s", code, report, talk)
 	}
-	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(received.String(), "refused  a"); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !strings.Contains(received.String(), "refused  a"); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the receiver says\n%s", received)
 		}

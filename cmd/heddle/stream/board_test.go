@@ -102,7 +102,7 @@ func putOnBoard(t *testing.T, d clitest.Device, board string, n registry.Node) {
 // awaitListed waits until the board lists a name.
 func awaitListed(t *testing.T, what, name string) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		if code, list := heddle.Quietly(t, "board", what); code == cli.ExitOK && strings.Contains(list, name) {
 			return
 		}

@@ -55,7 +55,7 @@ func runFetch(ctx context.Context, args []string) error {
 		return err
 	}
 	// The timeout makes a run fail if the server stops answering.
-	ctx, cancel := context.WithTimeout(ctx, t.omit+t.length+20*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, t.omit+t.length+time.Minute)
 	defer cancel()
 	r, err := t.run(ctx)
 	if err != nil {
