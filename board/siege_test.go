@@ -11,7 +11,17 @@ import (
 )
 
 // Strangers do not keep a member out, however many connections they hold.
-func TestMemberGetsPastStrangers(t *testing.T) {
+func TestMemberGetsPastStrangers(t *testing.T) { siege(t) }
+
+// BenchmarkSiege counts the attempts within a second; docs/results.md has the figures.
+func BenchmarkSiege(b *testing.B) {
+	for range b.N {
+		siege(b)
+	}
+}
+
+func siege(t testing.TB) {
+	t.Helper()
 	board, who := serve(t, fresh(t), LocalOptions{}), fresh(t)
 	at := net.TCPAddrFromAddrPort(netip.MustParseAddrPort(board.Replicas[0].Address))
 	crowdtest.Siege(t, at, net.Dialer{}, func(from netip.Addr) error {

@@ -13,7 +13,17 @@ import (
 )
 
 // Strangers do not keep a user out, however many connections they hold.
-func TestUserGetsPastStrangers(t *testing.T) {
+func TestUserGetsPastStrangers(t *testing.T) { siege(t) }
+
+// BenchmarkSiege counts the attempts within a second; docs/results.md has the figures.
+func BenchmarkSiege(b *testing.B) {
+	for range b.N {
+		siege(b)
+	}
+}
+
+func siege(t testing.TB) {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

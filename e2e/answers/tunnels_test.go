@@ -23,19 +23,19 @@ var proxyAt = netip.MustParseAddrPort("127.0.0.1:1080")
 
 // newTunnel is a session of `heddle up` over both chosen networks. Programs send through it by UDP, and download by TCP, with IPv4
 // and IPv6.
-func newTunnel(t *testing.T, allowed []netip.Prefix, rights bool) *datagrams {
+func newTunnel(t *testing.T, allowed []netip.Prefix, c setting) *datagrams {
 	t.Helper()
-	d := &datagrams{world: newWorld(t, lab.ThreeWaysUnlimited()), below: rights}
+	d := &datagrams{world: newWorld(t, lab.ThreeWaysUnlimited()), setting: c, below: c.before == nil}
 	file := filepath.Join(t.TempDir(), "vpn.conf")
 	if _, err := peer.WireGuardServer(t.Context(), d.Host("server"), peer.WireGuardConfig{
-		Endpoint: netip.AddrPortFrom(lab.ServerAddr, 51820), Allowed: allowed, File: file}); err != nil {
+		Endpoint: c.at(51820), Allowed: allowed, File: file}); err != nil {
 		t.Fatal(err)
 	}
-	args := append([]string{"up", file, "--schedule", "round-robin", "--every", "20ms"}, via...)
-	if rights {
-		d.heddle = d.start(nil, "is up: device", args...)
+	args := append([]string{"up", file, "--schedule", "round-robin", "--every", "20ms"}, d.paths(c)...)
+	if d.below {
+		d.heddle = d.start(c.before, "is up: device", args...)
 	} else {
-		d.heddle = d.start(unprivileged, "is up: SOCKS5", append(args, "--socks", proxyAt.String())...)
+		d.heddle = d.start(c.before, "is up: SOCKS5", append(args, "--socks", proxyAt.String())...)
 	}
 	var exits []func()
 	for _, a := range behind {
@@ -110,7 +110,7 @@ func tunnelEvents() map[string]func(*datagrams) {
 		events["SIGKILL"](d)
 		left := "heddle-keeper"
 		if d.below {
-			left = "ICMP errors and TCP resets to " + lab.ServerAddr.String()
+			left = "ICMP errors and TCP resets to " + d.server().String()
 			d.Run("client", "down", "vpn")
 		}
 		if out := d.Run("client", "status"); !strings.Contains(out, left) {
@@ -123,15 +123,17 @@ func tunnelEvents() map[string]func(*datagrams) {
 func TestTunnels(t *testing.T) {
 	for name, c := range map[string]struct {
 		allowed []netip.Prefix // nil for all addresses
-		rights  bool
+		setting
 	}{
-		"all addresses":  {nil, true},
-		"some addresses": {[]netip.Prefix{netip.MustParsePrefix("10.9.0.0/24"), netip.MustParsePrefix("fd09::/64")}, true},
-		"without rights": {nil, false},
+		"all addresses":       {nil, setting{kind: "if"}},
+		"some addresses":      {[]netip.Prefix{netip.MustParsePrefix("10.9.0.0/24"), netip.MustParsePrefix("fd09::/64")}, setting{kind: "if"}},
+		"without rights":      {nil, withoutRights},
+		"IPv6":                {nil, setting{kind: "if", v6: true}},
+		"IPv6 without rights": {nil, setting{kind: "if", v6: true, before: unprivileged}},
 	} {
 		for what, happens := range tunnelEvents() {
 			t.Run(name+"/"+what, func(t *testing.T) {
-				d := newTunnel(t, c.allowed, c.rights)
+				d := newTunnel(t, c.allowed, c.setting)
 				stop := d.watch()
 				happens(d)
 				d.moreByAny(chosen...)

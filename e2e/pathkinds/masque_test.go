@@ -4,9 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -32,23 +30,12 @@ var (
 // masque starts a proxy, and gives how a client names it and the flag with its token's file.
 func (w *world) masque(args ...string) (proxy *peer.Process, place string, secret []string) {
 	w.t.Helper()
-	users, token := filepath.Join(w.dir, "users"), filepath.Join(w.dir, "token")
-	if _, err := os.Stat(token); err != nil {
-		out, err := w.Host("core").Command(w.t.Context(), labtest.Heddle, "masque", "user", "add", "ann", "--auth", users).Output()
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		if err := os.WriteFile(token, out, 0o600); err != nil {
-			w.t.Fatal(err)
-		}
+	m, err := peer.MasqueProxy(w.t.Context(), w.Host("core"), labtest.Heddle, w.dir, masqueAt, args...)
+	if err != nil {
+		w.t.Fatal(err)
 	}
-	proxy = w.start("core", "use it as a path", append([]string{"masque", "serve", "--listen", masqueAt.String(),
-		"--self-signed", filepath.Join(w.dir, "tls"), "--auth", users, "--drain", "0s"}, args...)...)
-	found := regexp.MustCompile(`NAME=(masque:\S+)`).FindStringSubmatch(proxy.Log())
-	if found == nil {
-		w.t.Fatalf("the proxy does not say how to use it:\n%s", proxy.Log())
-	}
-	return proxy, found[1], []string{"--secret", "m=" + token}
+	w.t.Cleanup(m.Stop)
+	return m.Process, m.Place, []string{"--secret", "m=" + m.Token}
 }
 
 // split starts a relay to the server over the paths that args name.

@@ -3,15 +3,13 @@ package schedules
 import (
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
-	"regexp"
 	"sync"
 	"testing"
 	"time"
 
 	"heddle/lab"
 	"heddle/lab/labtest"
+	"heddle/lab/peer"
 )
 
 // Core is where the three ways meet: the proxy there has an entry by each, and one exit.
@@ -20,24 +18,12 @@ var proxyAt = netip.MustParseAddrPort("192.0.2.254:4433")
 // proxy starts a proxy on core, and gives its place as a path is written and the file of a token.
 func (w *world) proxy() (place, token string) {
 	w.t.Helper()
-	users, token := filepath.Join(w.dir, "users"), filepath.Join(w.dir, "token")
-	out, err := w.Host("core").Command(w.t.Context(), labtest.Heddle, "masque", "user", "add", "ann", "--auth", users).Output()
-	if err == nil {
-		err = os.WriteFile(token, out, 0o600)
-	}
+	m, err := peer.MasqueProxy(w.t.Context(), w.Host("core"), labtest.Heddle, w.dir, proxyAt)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	p, err := w.start("core", "use it as a path", "masque", "serve", "--listen", proxyAt.String(), "--self-signed", filepath.Join(w.dir, "tls"),
-		"--auth", users, "--drain", "0s")
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	found := regexp.MustCompile(`NAME=(masque:\S+)`).FindStringSubmatch(p.Log())
-	if found == nil {
-		w.t.Fatalf("the proxy does not say how to use it:\n%s", p.Log())
-	}
-	return found[1], token
+	w.t.Cleanup(m.Stop)
+	return m.Place, m.Token
 }
 
 // Three ways to one proxy: each network sees QUIC to the proxy and a part of it, and the server sees one client for each

@@ -2,11 +2,7 @@ package bench
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
-	"regexp"
 	"slices"
 
 	"heddle/lab"
@@ -82,32 +78,13 @@ func (q *quicSession) tunnel(ctx context.Context, s *stage, flags []string) (*pe
 	return up, nil
 }
 
-var proxyPlace = regexp.MustCompile(`NAME=(masque:\S+)`)
-
 // serveProxy starts the proxy, which each path reaches over its own access network.
 func (q *quicSession) serveProxy(ctx context.Context, s *stage) error {
-	users := filepath.Join(s.work, "users")
-	token, err := s.Host("core").Command(ctx, s.heddle, "masque", "user", "add", "bench", "--auth", users).Output()
-	if err != nil {
-		return fmt.Errorf("add a user of the proxy: %w", err)
-	}
-	q.token = filepath.Join(s.work, "token")
-	if err := os.WriteFile(q.token, token, 0o600); err != nil {
-		return err
-	}
-	proxy, err := peer.Start(ctx, s.Host("core"), s.heddle, "masque", "serve", "--listen", quicProxy.String(),
-		"--self-signed", filepath.Join(s.work, "proxy"), "--auth", users)
+	proxy, err := peer.MasqueProxy(ctx, s.Host("core"), s.heddle, s.work, quicProxy)
 	if err != nil {
 		return err
 	}
-	if err := proxy.AwaitLog(ctx, "use it as a path"); err != nil {
-		return err
-	}
-	found := proxyPlace.FindStringSubmatch(proxy.Log())
-	if found == nil {
-		return fmt.Errorf("the proxy does not say how to use it: %w", logs(proxy))
-	}
-	q.proxy = found[1]
+	q.proxy, q.token = proxy.Place, proxy.Token
 	return nil
 }
 

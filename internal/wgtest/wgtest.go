@@ -41,6 +41,15 @@ func NewGuard(public []byte) *Guard {
 	return g
 }
 
+// Initiation makes a handshake initiation as anybody can who knows the server's public key: its first MAC holds, and nothing else.
+func (g *Guard) Initiation() []byte {
+	const length, macs = 148, 32
+	message := make([]byte, length-macs, length)
+	crand.Read(message)
+	binary.LittleEndian.PutUint32(message, 1)
+	return append(append(message, keyed(g.mac1[:], message)...), make([]byte, macs/2)...)
+}
+
 // Valid reports whether both MACs of a handshake message from a source hold.
 func (g *Guard) Valid(message []byte, source string) bool {
 	end := len(message) - 16

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 
@@ -32,9 +33,10 @@ type WireGuardConfig struct {
 	DNS            []netip.Addr   // nameservers in the client's file
 	MTU            int            // of both ends of the tunnel; 0 for 1420
 	File           string         // client's wg-quick file, see [WireGuard.WriteFile]; empty for none
+	Boringtun      bool           // the server is boringtun, which has to be installed, instead of wireguard-go
 }
 
-// WireGuard is a wireguard-go server, and what its client needs.
+// WireGuard is a WireGuard server, and what its client needs.
 type WireGuard struct {
 	*Process
 	config         WireGuardConfig
@@ -43,7 +45,7 @@ type WireGuard struct {
 }
 
 // String hides the keys.
-func (w *WireGuard) String() string { return "wireguard-go at " + w.config.Endpoint.String() }
+func (w *WireGuard) String() string { return "WireGuard at " + w.config.Endpoint.String() }
 
 // GoString hides the keys as well.
 func (w *WireGuard) GoString() string { return w.String() }
@@ -84,14 +86,21 @@ func NewWireGuard(c WireGuardConfig) (w *WireGuard, settings string, err error) 
 	return w, settings, nil
 }
 
-// WireGuardServer starts the unmodified wireguard-go on a host, with new keys, and writes the client's wg-quick file.
+// Public is the server's public key.
+func (w *WireGuard) Public() []byte { return w.public.Bytes() }
+
+// WireGuardServer starts an unmodified server on a host, with new keys, and writes the client's wg-quick file.
 func WireGuardServer(ctx context.Context, host *lab.Host, c WireGuardConfig) (*WireGuard, error) {
 	w, settings, err := NewWireGuard(c)
 	if err != nil {
 		return nil, err
 	}
 	c = w.config
-	if w.Process, err = wireguardGo(ctx, host, settings); err != nil {
+	start := wireguardGo
+	if c.Boringtun {
+		start = boringtun
+	}
+	if w.Process, err = start(ctx, host, settings); err != nil {
 		return nil, err
 	}
 	err = host.Configure(wireguardDevice, c.MTU, c.Server, nil)
@@ -124,13 +133,27 @@ func (w *WireGuard) Client(ctx context.Context, host *lab.Host, endpoint netip.A
 	return p.started(host.Configure(wireguardDevice, w.config.MTU, w.config.Client, routes))
 }
 
-// wireguardGo starts wireguard-go and sends it the settings over its socket, so that no key is in an argument or a file.
+// wireguardGo starts wireguard-go.
 func wireguardGo(ctx context.Context, host *lab.Host, settings string) (*Process, error) {
 	program, err := GoProgram(ctx, "wireguard-go", "golang.zx2c4.com/wireguard", "")
 	if err != nil {
 		return nil, err
 	}
-	p, err := Start(ctx, host, program, "-f", wireguardDevice)
+	return configured(ctx, host, settings, program, "-f", wireguardDevice)
+}
+
+// boringtun starts Cloudflare's implementation in Rust.
+func boringtun(ctx context.Context, host *lab.Host, settings string) (*Process, error) {
+	const program = "boringtun-cli"
+	if _, err := exec.LookPath(program); err != nil {
+		return nil, missing(program, "cargo install boringtun-cli, and put cargo's bin directory into PATH")
+	}
+	return configured(ctx, host, settings, program, "--foreground", "--disable-drop-privileges", wireguardDevice)
+}
+
+// configured starts a program of WireGuard and sends it the settings over its socket, so that no key is in an argument or a file.
+func configured(ctx context.Context, host *lab.Host, settings, program string, args ...string) (*Process, error) {
+	p, err := Start(ctx, host, program, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -159,7 +182,7 @@ func configure(socket, settings string) error {
 		return err
 	}
 	if strings.TrimSpace(answer) != "errno=0" {
-		return fmt.Errorf("wireguard-go refuses its settings: %s", strings.TrimSpace(answer))
+		return fmt.Errorf("the server refuses its settings: %s", strings.TrimSpace(answer))
 	}
 	return nil
 }

@@ -12,7 +12,17 @@ import (
 )
 
 // Strangers do not keep a holder out, however many connections they hold.
-func TestHolderGetsPastStrangers(t *testing.T) {
+func TestHolderGetsPastStrangers(t *testing.T) { siege(t) }
+
+// BenchmarkSiege counts the attempts within a second; docs/results.md has the figures.
+func BenchmarkSiege(b *testing.B) {
+	for range b.N {
+		siege(b)
+	}
+}
+
+func siege(t testing.TB) {
+	t.Helper()
 	s := start(t, patiently)
 	grant, to := s.grant(t, nil), path.At(tcptest.Serve(t, tcptest.Echo))
 	crowdtest.Siege(t, s.listener.Addr(), net.Dialer{}, func(from netip.Addr) error {

@@ -26,7 +26,7 @@ import (
 	"heddle/stripe"
 )
 
-func fresh(t *testing.T) identity.Identity {
+func fresh(t testing.TB) identity.Identity {
 	t.Helper()
 	id, err := identity.New()
 	if err != nil {

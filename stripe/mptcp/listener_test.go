@@ -66,7 +66,7 @@ func TestListenerOutlivesLackOfDescriptors(t *testing.T) {
 }
 
 // listenForAll listens for the kernel's MPTCP on loopback, and lets every key in.
-func listenForAll(t *testing.T, o stripe.ListenOptions) *Listener {
+func listenForAll(t testing.TB, o stripe.ListenOptions) *Listener {
 	t.Helper()
 	if err := supported(); err != nil {
 		t.Skip(err)
@@ -86,7 +86,17 @@ func listenForAll(t *testing.T, o stripe.ListenOptions) *Listener {
 }
 
 // Strangers do not keep a user out, however many connections they hold.
-func TestUserGetsPastStrangers(t *testing.T) {
+func TestUserGetsPastStrangers(t *testing.T) { siege(t) }
+
+// BenchmarkSiege counts the attempts within a second; docs/results.md has the figures.
+func BenchmarkSiege(b *testing.B) {
+	for range b.N {
+		siege(b)
+	}
+}
+
+func siege(t testing.TB) {
+	t.Helper()
 	server, who := fresh(t), fresh(t)
 	l := listenForAll(t, stripe.ListenOptions{Identity: server})
 	var d net.Dialer
