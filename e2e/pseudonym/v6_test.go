@@ -49,12 +49,11 @@ func TestPseudoAddresses(t *testing.T) {
 	for i, site := range []string{news, shop} {
 		host := strings.TrimSuffix(site, ".example")
 		w.webServer(site, host)
-		key := filepath.Join(t.TempDir(), "tenant.pem")
-		id := strings.TrimSpace(w.Run(host, "pseudonym", "tenant", "key", "--identity", key))
-		w.Run("cloud", "pseudonym", "tenant", "add", w.cloud.File(), site, "--address", "v6:"+lab.CloudSite6(i+1).String(), "--key", id)
-		near := w.Host(host).Addrs()[0].Prev()
-		w.Start(host, "listening on", "pseudonym", "tenant", "run", "--zone", zone, "--root", w.cloud.Root(), "--identity", key, "--to", "http://127.0.0.1:80",
-			"--store", netip.AddrPortFrom(near, 4481).String(), "--listen", "[::]:8443") // the site has port 443 itself
+		sidecar := w.cloud.At(host, site, w.Host(host).Addrs()[0])
+		sidecar.Listen, sidecar.Addresses = netip.MustParseAddrPort("[::]:8443"), []string{"v6:" + lab.CloudSite6(i+1).String()} // the site has port 443 itself
+		if _, err := w.cloud.Add(t.Context(), sidecar); err != nil {
+			t.Fatal(err)
+		}
 		r := w.get(site)
 		r.URL = strings.Replace(r.URL, r.Name+"/", r.Name+":8443/", 1)
 		visits[site] = r
