@@ -134,9 +134,14 @@ func (m *manyPseudonyms) fill(ctx context.Context, file string, n int) error {
 	if err != nil {
 		return err
 	}
-	_, err = many.ExecContext(ctx, `INSERT INTO pseudonyms (label, site, owner, capability, client, certificate, secret, created, expires)
+	done, err := many.ExecContext(ctx, `INSERT INTO pseudonyms (label, site, owner, capability, client, certificate, secret, created, expires)
 		WITH RECURSIVE n(i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM n WHERE i < $1), one AS (SELECT * FROM pseudonyms WHERE site = $2)
 		SELECT lower(hex(randomblob(13))), site, randomblob(16), randomblob(16), randomblob(32), certificate, randomblob(length(secret)), created, expires FROM n, one`,
 		n, pseudonymName)
+	if err == nil {
+		if added, _ := done.RowsAffected(); added != int64(n-1) {
+			err = fmt.Errorf("%d pseudonyms were added, not %d", added, n-1)
+		}
+	}
 	return errors.Join(err, many.Close())
 }
