@@ -178,6 +178,19 @@ func (h *Host) setRoute(r Route) error {
 	return nil
 }
 
+// Own lets the host take each address of a network for its own.
+func (h *Host) Own(network netip.Prefix) error {
+	lo, err := h.device("lo")
+	if err != nil {
+		return err
+	}
+	route := &netlink.Route{LinkIndex: lo.Attrs().Index, Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL, Dst: ipNet(network)}
+	if err := h.ns.link.RouteReplace(route); err != nil {
+		return fmt.Errorf("host %s: own addresses %v: %w", h.spec.Name, network, err)
+	}
+	return nil
+}
+
 // WireGuardDir is what programs in the host see as /run/wireguard.
 func (h *Host) WireGuardDir() string {
 	return filepath.Join(h.Dir(), "wireguard")

@@ -53,3 +53,46 @@ func OpenCloud(name string, sites ...string) World {
 	}
 	return w
 }
+
+// CloudPrefix has the pseudo-addresses of a cloud of [WithIPv6].
+var CloudPrefix = netip.MustParsePrefix("2001:db8:77:1::/64")
+
+// CloudSite6 is the address of IPv6 of the Nth site, from 1 on.
+func CloudSite6(n int) netip.Addr { return netip.MustParseAddr(fmt.Sprintf("fd09:%x::2", n)) }
+
+// WithIPv6 gives a world of [OpenCloud] addresses of IPv6 too. The isp routes pseudo-addresses to the cloud:
+//
+//	+--------+                 +-----+                    +-------+              +-------+
+//	| client |-----------------| isp |--------------------| cloud |--------------| sites |
+//	+--------+                 +-----+                    +-------+              +-------+
+//	2001:db8:c::2   2001:db8:c::1   2001:db8:b::2   2001:db8:b::1   fd09:N::1   fd09:N::2
+func WithIPv6(w World) World {
+	anywhere := netip.MustParsePrefix("::/0")
+	isp, cloud := netip.MustParseAddr("2001:db8:c::1"), netip.MustParseAddr("2001:db8:b::1")
+	near := map[string]netip.Addr{"client": isp, "cloud": cloud.Next()} // where the default route of a host leads
+	sites := 0
+	for i := range w.Links {
+		l := &w.Links[i]
+		first, second := isp.Next(), isp
+		switch l.Name {
+		case "client":
+		case "cloud":
+			first, second = cloud.Next(), cloud
+		default:
+			sites++
+			second = CloudSite6(sites)
+			first = second.Prev()
+			near[l.Name] = first
+		}
+		l.A.Addrs, l.B.Addrs = append(l.A.Addrs, netip.PrefixFrom(first, 64)), append(l.B.Addrs, netip.PrefixFrom(second, 64))
+	}
+	for i := range w.Hosts {
+		h := &w.Hosts[i]
+		if h.Name == "isp" {
+			h.Routes = append(h.Routes, Route{To: CloudPrefix, Via: cloud, Device: "cloud"})
+			continue
+		}
+		h.Routes = append(h.Routes, Route{To: anywhere, Via: near[h.Name], Device: h.Routes[0].Device})
+	}
+	return w
+}

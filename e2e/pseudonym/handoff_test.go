@@ -3,7 +3,6 @@ package pseudonym
 import (
 	"net/netip"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/gopacket/gopacket/layers"
@@ -31,16 +30,17 @@ func TestGatewayCarriesNoBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	inside := w.Host("news").Addrs()[0]
-	near := inside.Prev()
 	w.webServer(news, "news")
-	key, socket := filepath.Join(t.TempDir(), "tenant.pem"), "unix:"+filepath.Join(t.TempDir(), "sidecar")
-	id := strings.TrimSpace(w.Run("news", "pseudonym", "tenant", "key", "--identity", key))
-	gateways := strings.TrimSpace(w.Run("cloud", "pseudonym", "gateway-key", w.cloud.File()))
 	agent := netip.AddrPortFrom(inside, 4444)
-	w.Run("cloud", "pseudonym", "tenant", "add", w.cloud.File(), news, "--address", "handoff:"+agent.String(), "--key", id)
-	w.Start("news", "listening on", "pseudonym", "tenant", "run", "--zone", zone, "--root", w.cloud.Root(), "--identity", key, "--to", "http://127.0.0.1:80",
-		"--store", netip.AddrPortFrom(near, 4481).String(), "--listen", socket)
-	log := w.Start("news", "listening on", "pseudonym", "tenant", "agent", "--identity", key, "--gateway-key", gateways, "--to", socket, "--listen", agent.String())
+	s := w.cloud.At("news", news, inside)
+	s.Socket, s.Addresses = filepath.Join(t.TempDir(), "sidecar"), []string{"handoff:" + agent.String()}
+	if _, err := w.cloud.Add(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	log, err := w.cloud.Agent(t.Context(), s, agent)
+	if err != nil {
+		t.Fatal(err)
+	}
 	r := w.get(news)
 
 	const atSite, atClient = "cloud/news", "isp/client"

@@ -15,37 +15,15 @@ import (
 	"heddle/lab/peer"
 )
 
-// The networks of the world with IPv6: between client and isp, isp and cloud, and cloud and sites; and that of pseudo-addresses.
-const (
-	v6Client = "2001:db8:c::"
-	v6Cloud  = "2001:db8:b::"
-	v6Prefix = "2001:db8:77:1::/64"
-)
-
-// withIPv6 is a world of [lab.OpenCloud] with IPv6, where the isp routes pseudo-addresses to the cloud, and each site takes them for its own.
+// withIPv6 is a world of [lab.WithIPv6], where each site takes pseudo-addresses for its own.
 func withIPv6(t *testing.T, sites ...string) *world {
 	t.Helper()
 	t.Parallel()
-	w := &world{Overlay: labtest.UpOverlay(t, lab.OpenCloud("cloud", sites...)), t: t, dir: filepath.Join(t.TempDir(), "cloud")}
-	ip := func(host, command string) {
-		t.Helper()
-		if out, err := w.Host(host).Command(t.Context(), "ip", append([]string{"-6"}, strings.Fields(command)...)...).CombinedOutput(); err != nil {
-			t.Fatalf("%s: ip -6 %s: %v\n%s", host, command, err, out)
+	w := &world{Overlay: labtest.UpOverlay(t, lab.WithIPv6(lab.OpenCloud("cloud", sites...))), t: t, dir: filepath.Join(t.TempDir(), "cloud")}
+	for _, site := range sites {
+		if err := w.Host(site).Own(lab.CloudPrefix); err != nil {
+			t.Fatal(err)
 		}
-	}
-	ip("client", "address add "+v6Client+"2/64 dev net nodad")
-	ip("isp", "address add "+v6Client+"1/64 dev client nodad")
-	ip("isp", "address add "+v6Cloud+"2/64 dev cloud nodad")
-	ip("cloud", "address add "+v6Cloud+"1/64 dev isp nodad")
-	ip("client", "route add default via "+v6Client+"1")
-	ip("cloud", "route add default via "+v6Cloud+"2")
-	ip("isp", "route add "+v6Prefix+" via "+v6Cloud+"1")
-	for i, site := range sites {
-		network := fmt.Sprintf("fd09:%d::", i+1)
-		ip("cloud", "address add "+network+"1/64 dev "+site+" nodad")
-		ip(site, "address add "+network+"2/64 dev cloud nodad")
-		ip(site, "route add default via "+network+"1")
-		ip(site, "route add local "+v6Prefix+" dev lo")
 	}
 	var err error
 	if w.cloud, err = peer.NewCloud(t.Context(), w.Overlay.Overlay, w.dir, gateway); err != nil {
@@ -59,7 +37,7 @@ func withIPv6(t *testing.T, sites ...string) *world {
 func TestPseudoAddresses(t *testing.T) {
 	w := withIPv6(t, "news", "shop")
 	const metrics = "127.0.0.1:9480"
-	if err := w.cloud.Replace(`# gateway-mode = "auto"`, `gateway-mode = "v6"`, `# v6-prefix = "2001:db8:77:1::/64"`, `v6-prefix = "`+v6Prefix+`"`,
+	if err := w.cloud.Replace(`# gateway-mode = "auto"`, `gateway-mode = "v6"`, `# v6-prefix = "2001:db8:77:1::/64"`, fmt.Sprintf("v6-prefix = %q", lab.CloudPrefix),
 		`# v6-device = "eth0"`, `v6-device = "isp"`, `listen = [":443"]`, `listen = [":443", ":8443"]`, `# metrics = "127.0.0.1:9480"`, `metrics = "`+metrics+`"`); err != nil {
 		t.Fatal(err)
 	}
@@ -71,12 +49,11 @@ func TestPseudoAddresses(t *testing.T) {
 	for i, site := range []string{news, shop} {
 		host := strings.TrimSuffix(site, ".example")
 		w.webServer(site, host)
-		key := filepath.Join(t.TempDir(), "tenant.pem")
-		id := strings.TrimSpace(w.Run(host, "pseudonym", "tenant", "key", "--identity", key))
-		w.Run("cloud", "pseudonym", "tenant", "add", w.cloud.File(), site, "--address", fmt.Sprintf("v6:fd09:%d::2", i+1), "--key", id)
-		near := w.Host(host).Addrs()[0].Prev()
-		w.Start(host, "listening on", "pseudonym", "tenant", "run", "--zone", zone, "--root", w.cloud.Root(), "--identity", key, "--to", "http://127.0.0.1:80",
-			"--store", netip.AddrPortFrom(near, 4481).String(), "--listen", "[::]:8443") // the site has port 443 itself
+		sidecar := w.cloud.At(host, site, w.Host(host).Addrs()[0])
+		sidecar.Listen, sidecar.Addresses = netip.MustParseAddrPort("[::]:8443"), []string{"v6:" + lab.CloudSite6(i+1).String()} // the site has port 443 itself
+		if _, err := w.cloud.Add(t.Context(), sidecar); err != nil {
+			t.Fatal(err)
+		}
 		r := w.get(site)
 		r.URL = strings.Replace(r.URL, r.Name+"/", r.Name+":8443/", 1)
 		visits[site] = r
@@ -107,7 +84,7 @@ func TestPseudoAddresses(t *testing.T) {
 	if n := number(w, metrics, "heddle_pseudonym_switch_led"); n == 0 {
 		t.Error("the switch led no packets")
 	}
-	prefix, to := netip.MustParsePrefix(v6Prefix), map[netip.Addr]bool{}
+	client, to := w.Host("client").Addrs()[1], map[netip.Addr]bool{}
 	for _, p := range seen[atClient] {
 		ip, ok := p.Layer(layers.LayerTypeIPv6).(*layers.IPv6)
 		tcp, isTCP := p.Layer(layers.LayerTypeTCP).(*layers.TCP)
@@ -117,11 +94,11 @@ func TestPseudoAddresses(t *testing.T) {
 		from, _ := netip.AddrFromSlice(ip.SrcIP)
 		target, _ := netip.AddrFromSlice(ip.DstIP)
 		switch {
-		case target == netip.MustParseAddr(v6Client+"2"):
-			if !prefix.Contains(from) || tcp.RST {
+		case target == client:
+			if !lab.CloudPrefix.Contains(from) || tcp.RST {
 				t.Errorf("the client's network sees %v", p)
 			}
-		case prefix.Contains(target):
+		case lab.CloudPrefix.Contains(target):
 			to[target] = true
 		default:
 			t.Errorf("the client goes to %v", target)

@@ -31,6 +31,8 @@ type Bench struct {
 	topologies func(quick bool) []*topology
 	// paper returns the published ratio of a case to its baseline, or nil if there is none.
 	paper func(name string) *float64
+	// goal returns the goal for a case, such as ">=0.97", or ""; nil is none at all.
+	goal func(name string) string
 }
 
 // topology is one world with its servers, and the cases compared there.
@@ -40,6 +42,8 @@ type topology struct {
 	cases []variant
 	// baseline returns the name of the case that one is compared with; nil is the first case for all.
 	baseline func(v variant) string
+	// instead returns the name of the case that a figure of v is compared with instead, or "". It is not kept for --only. May be nil.
+	instead func(v variant, figure string) string
 	// serve starts the servers that all cases share, which end with the world; may be nil.
 	serve func(ctx context.Context, s *stage) error
 	// check fails where serve is bound to, before anything is built or started; nil where nothing is known beforehand.
@@ -105,6 +109,16 @@ func (t *topology) compared(v variant) variant {
 		}
 	}
 	return t.cases[0]
+}
+
+// comparedBy returns the case that a figure of v is compared with.
+func (t *topology) comparedBy(v variant, f figure) variant {
+	if t.instead != nil {
+		if name := t.instead(v, f.name); name != "" {
+			return variant{name: name}
+		}
+	}
+	return t.compared(v)
 }
 
 // Check returns an error if the options are invalid.

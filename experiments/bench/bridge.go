@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"heddle/internal/netutil"
@@ -162,22 +161,15 @@ func (b *bridged) download(ctx context.Context, bytes int64) (float64, error) {
 
 // usage adds the memory and the descriptors of a process to the table.
 func (b *bridged) usage(name, baseline string, p *peer.Process, round int) error {
-	proc := filepath.Join("/proc", fmt.Sprint(p.PID()))
-	status, err := os.ReadFile(filepath.Join(proc, "status"))
+	memory, err := resident(p.PID())
 	if err != nil {
 		return err
 	}
-	open, err := os.ReadDir(filepath.Join(proc, "fd"))
+	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.PID()))
 	if err != nil {
 		return err
 	}
-	var kb float64
-	for line := range strings.Lines(string(status)) {
-		if n, _ := fmt.Sscanf(line, "VmRSS: %f kB", &kb); n == 1 {
-			break
-		}
-	}
-	b.Add(Figure{Case: name + "/memory", Metric: "memory", Unit: "MB", Group: name, Baseline: baseline + "/memory"}, round, kb/1000)
+	b.Add(Figure{Case: name + "/memory", Metric: "memory", Unit: "MB", Group: name, Baseline: baseline + "/memory"}, round, memory)
 	b.Add(Figure{Case: name + "/descriptors", Metric: "descriptors", Unit: "", Group: name, Baseline: baseline + "/descriptors"}, round, float64(len(open)))
 	return nil
 }

@@ -1,8 +1,8 @@
 package bench
 
 import (
+	"cmp"
 	"context"
-	"path"
 	"slices"
 	"strings"
 
@@ -24,28 +24,33 @@ func Pseudonym() Bench {
 		latency := pseudonymTopology("latency")
 		for _, size := range sizes {
 			for _, w := range ways {
-				latency.add(size.name+"/"+w, func(ctx context.Context, w way) ([]figure, error) { return fetchLatency(ctx, w, size.name, quick) })
+				latency.add(size.name+"/"+w, w, func(ctx context.Context, _ *stage, w way) ([]figure, error) { return fetchLatency(ctx, w, size, quick) })
 			}
 		}
 		rate := pseudonymTopology("rate")
 		for _, w := range ways {
 			if w != wayTor {
-				rate.add(w, func(ctx context.Context, w way) ([]figure, error) { return fetchRate(ctx, w, sizes[0].name, quick) })
+				rate.add(w, w, func(ctx context.Context, _ *stage, w way) ([]figure, error) {
+					return fetchRate(ctx, w, sizes[0], rateClients, quick)
+				})
 			}
 		}
 		page := pseudonymTopology("page")
 		for _, w := range pages {
-			page.add(w, func(ctx context.Context, w way) ([]figure, error) { return loadPage(ctx, w, quick) })
+			page.add(w, w, func(ctx context.Context, _ *stage, w way) ([]figure, error) { return loadPage(ctx, w, quick) })
 		}
 		return []*topology{latency.topology, rate.topology, page.topology}
 	}}
 }
 
-// pseudonymSizes are of objects. The paper's go from 1 KiB to 5 MiB.
-var pseudonymSizes = []struct {
+// object is one that a site has, by its size.
+type object struct {
 	name  string
-	bytes int
-}{{"1KiB", 1 << 10}, {"10KiB", 10 << 10}, {"100KiB", 100 << 10}, {"1MiB", 1 << 20}, {"5MiB", 5 << 20}}
+	bytes int64
+}
+
+// pseudonymSizes are of objects. The paper's go from 1 KiB to 5 MiB.
+var pseudonymSizes = []object{{"1KiB", 1 << 10}, {"10KiB", 10 << 10}, {"100KiB", 100 << 10}, {"1MiB", 1 << 20}, {"5MiB", 5 << 20}}
 
 // The ways to the site.
 const (
@@ -87,19 +92,20 @@ func pseudonymWorld() lab.World {
 	return w
 }
 
-// pseudonymCases is a topology whose cases end with the name of a way.
+// pseudonymCases is a topology whose cases each have the name of a way in theirs.
 type pseudonymCases struct {
 	*topology
 	ways map[string]way
+	by   map[string]string // the name of the way of each case
 }
 
-func pseudonymTopology(name string) pseudonymCases {
-	t := pseudonymCases{&topology{name: name, world: pseudonymWorld()}, map[string]way{}}
+// newPseudonymCases has cases that are relative to those of the way baseline.
+func newPseudonymCases(name, baseline string, world lab.World) pseudonymCases {
+	t := pseudonymCases{&topology{name: name, world: world}, map[string]way{}, map[string]string{}}
 	t.baseline = func(v variant) string {
-		if name == "page" {
-			return wayHTTPS
-		}
-		return strings.TrimPrefix(path.Join(path.Dir(v.name), wayMutual), "./")
+		words := strings.Split(v.name, "/")
+		words[slices.Index(words, t.by[v.name])] = baseline
+		return strings.Join(words, "/")
 	}
 	t.check = func() error {
 		for _, w := range t.wanted() {
@@ -109,10 +115,19 @@ func pseudonymTopology(name string) pseudonymCases {
 				}
 			}
 		}
-		if name == "page" {
-			return browser.UserSupported()
-		}
 		return nil
+	}
+	return t
+}
+
+func pseudonymTopology(name string) pseudonymCases {
+	baseline := wayMutual
+	if name == "page" {
+		baseline = wayHTTPS
+	}
+	t := newPseudonymCases(name, baseline, pseudonymWorld())
+	if programs := t.check; name == "page" {
+		t.check = func() error { return cmp.Or(programs(), browser.UserSupported()) }
 	}
 	t.serve = func(ctx context.Context, s *stage) error {
 		p := &pseudonymServers{stage: s, ways: t.ways}
@@ -124,17 +139,18 @@ func pseudonymTopology(name string) pseudonymCases {
 	return t
 }
 
-// add adds a case for the way that ends its name.
-func (t pseudonymCases) add(name string, measure func(context.Context, way) ([]figure, error)) {
-	t.cases = append(t.cases, variant{name, func(ctx context.Context, _ *stage, _ int) ([]figure, error) {
-		return measure(ctx, t.ways[path.Base(name)])
+// add adds a case for the way by, whose name is a word of the case's.
+func (t pseudonymCases) add(name, by string, measure func(context.Context, *stage, way) ([]figure, error)) {
+	t.by[name] = by
+	t.cases = append(t.cases, variant{name, func(ctx context.Context, s *stage, _ int) ([]figure, error) {
+		return measure(ctx, s, t.ways[by])
 	}})
 }
 
 // wanted lists the ways of the cases.
 func (t pseudonymCases) wanted() (ways []string) {
 	for _, v := range t.cases {
-		if w := path.Base(v.name); !slices.Contains(ways, w) {
+		if w := t.by[v.name]; !slices.Contains(ways, w) {
 			ways = append(ways, w)
 		}
 	}

@@ -15,38 +15,37 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// fetch gets an object with a connection of its own.
-func (w way) fetch(ctx context.Context, object string) error {
+// fetch gets an object with a connection of its own, and returns when it had all of it. The server ends the connection: a client that ended it
+// first would have to wait with its port, and one that left bytes unread would reset it.
+func (w way) fetch(ctx context.Context, o object) (time.Duration, error) {
+	began := time.Now()
 	raw, err := w.dial(ctx)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer raw.Close()
 	defer context.AfterFunc(ctx, func() { raw.Close() })()
 	c := tls.Client(raw, w.tls)
-	if _, err := fmt.Fprintf(c, "GET /%s%s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", object, w.query, w.tls.ServerName); err != nil {
-		return err
+	if _, err := fmt.Fprintf(c, "GET /%s%s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", o.name, w.query, w.tls.ServerName); err != nil {
+		return 0, err
 	}
 	r, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer r.Body.Close()
 	n, err := io.Copy(io.Discard, r.Body)
-	i := slices.IndexFunc(pseudonymSizes, func(s struct {
-		name  string
-		bytes int
-	}) bool {
-		return s.name == object
-	})
-	if err != nil || r.StatusCode != http.StatusOK || n != int64(pseudonymSizes[i].bytes) {
-		return errors.Join(fmt.Errorf("%s by %s: %s, %d bytes", object, w.tls.ServerName, r.Status, n), err)
+	took := time.Since(began)
+	if err != nil || r.StatusCode != http.StatusOK || n != o.bytes {
+		return 0, errors.Join(fmt.Errorf("%s by %s: %s, %d bytes", o.name, w.tls.ServerName, r.Status, n), err)
 	}
-	return nil
+	_, _ = io.Copy(io.Discard, c) // it may end without the alert of TLS
+	_, err = io.Copy(io.Discard, raw)
+	return took, err
 }
 
 // fetchLatency is the median time of one fetch after another.
-func fetchLatency(ctx context.Context, w way, object string, quick bool) ([]figure, error) {
+func fetchLatency(ctx context.Context, w way, o object, quick bool) ([]figure, error) {
 	count := 200
 	if quick {
 		count = 50
@@ -56,11 +55,11 @@ func fetchLatency(ctx context.Context, w way, object string, quick bool) ([]figu
 	}
 	var took []time.Duration
 	for range count {
-		begin := time.Now()
-		if err := w.fetch(ctx, object); err != nil {
+		one, err := w.fetch(ctx, o)
+		if err != nil {
 			return nil, err
 		}
-		took = append(took, time.Since(begin))
+		took = append(took, one)
 	}
 	slices.Sort(took)
 	return []figure{{"", "latency", "ms", took[len(took)/2].Seconds() * 1000}}, nil
@@ -70,7 +69,13 @@ func fetchLatency(ctx context.Context, w way, object string, quick bool) ([]figu
 const rateClients = 8
 
 // fetchRate counts fetches of several clients.
-func fetchRate(ctx context.Context, w way, object string, quick bool) ([]figure, error) {
+func fetchRate(ctx context.Context, w way, o object, clients int, quick bool) ([]figure, error) {
+	n, took, err := fetchMany(ctx, w, o, clients, quick)
+	return []figure{{"", "rate", "requests/s", n / took.Seconds()}}, err
+}
+
+// fetchMany lets several clients fetch again and again for some seconds, and returns how often they did, and in which time.
+func fetchMany(ctx context.Context, w way, o object, clients int, quick bool) (n float64, took time.Duration, err error) {
 	long := 5 * time.Second
 	if quick {
 		long = 2 * time.Second
@@ -78,10 +83,10 @@ func fetchRate(ctx context.Context, w way, object string, quick bool) ([]figure,
 	var fetched atomic.Int64
 	begin := time.Now()
 	var all errgroup.Group
-	for range rateClients {
+	for range clients {
 		all.Go(func() error {
 			for time.Since(begin) < long {
-				if err := w.fetch(ctx, object); err != nil {
+				if _, err := w.fetch(ctx, o); err != nil {
 					return err
 				}
 				fetched.Add(1)
@@ -89,6 +94,6 @@ func fetchRate(ctx context.Context, w way, object string, quick bool) ([]figure,
 			return nil
 		})
 	}
-	err := all.Wait()
-	return []figure{{"", "rate", "requests/s", float64(fetched.Load()) / time.Since(begin).Seconds()}}, err
+	err = all.Wait()
+	return float64(fetched.Load()), time.Since(begin), err
 }

@@ -31,6 +31,8 @@ type way struct {
 	tls   *tls.Config
 	query string // of each URL
 	slow  bool   // fetch less
+	// controller is the id of the process that leads connections, 0 for none.
+	controller int
 	// load loads the page in a browser with an empty cache so many times, and returns how long each load took, in milliseconds.
 	load func(ctx context.Context, times int) ([]float64, error)
 }
@@ -79,7 +81,7 @@ func (p *pseudonymServers) startSite(ctx context.Context, _ []string) error {
 	if err := os.MkdirAll(root, 0o755); err != nil {
 		return err
 	}
-	for _, size := range pseudonymSizes {
+	for _, size := range append(pseudonymSizes, largest) {
 		if err := os.WriteFile(filepath.Join(root, size.name), make([]byte, size.bytes), 0o644); err != nil {
 			return err
 		}
@@ -141,33 +143,50 @@ func (p *pseudonymServers) startCloud(ctx context.Context, wanted []string) erro
 
 // addWays adds those by a pseudonym.
 func (p *pseudonymServers) addWays() error {
-	own := p.own[pseudonymName]
-	config, err := clientTLS(own.Name, p.cloud.Root(), own.Certificate(), own.Key())
-	if err != nil {
-		return err
-	}
-	u, err := url.Parse(own.URL)
+	w, err := p.visit(p.own[pseudonymName])
 	if err != nil {
 		return err
 	}
 	for name, at := range map[string]netip.AddrPort{waySidecar: netip.AddrPortFrom(pseudonymSite, peer.SidecarPort),
 		wayGateway: netip.AddrPortFrom(lab.CloudGateway, 443), wayHAProxy: netip.AddrPortFrom(lab.CloudGateway, haproxyPort),
 		wayNginx: netip.AddrPortFrom(lab.CloudGateway, nginxRelayPort)} {
-		p.ways[name] = way{dial: p.to(at), tls: config, query: "?" + u.RawQuery}
+		w.dial = p.to(at)
+		p.ways[name] = w
 	}
 	return nil
+}
+
+// visit is a way to the site of a pseudonym, without what dials.
+func (p *pseudonymServers) visit(own peer.Pseudonym) (w way, err error) {
+	if w.tls, err = clientTLS(own.Name, p.cloud.Root(), own.Certificate(), own.Key()); err != nil {
+		return w, err
+	}
+	u, err := url.Parse(own.URL)
+	if err == nil {
+		w.query = "?" + u.RawQuery
+	}
+	return w, err
 }
 
 // startRelays starts the relays that are not Heddle's.
 func (p *pseudonymServers) startRelays(ctx context.Context, wanted []string) error {
 	relay := peer.Relay{Name: p.own[pseudonymName].Name, To: netip.AddrPortFrom(pseudonymSite, peer.SidecarPort), Work: p.work}
-	if relay.Listen = haproxyPort; slices.Contains(wanted, wayHAProxy) {
-		if err := relay.HAProxy(ctx, p.Host("cloud")); err != nil {
+	for _, r := range []struct {
+		way  string
+		port uint16
+		run  func(peer.Relay, context.Context, *lab.Host) (*peer.Process, error)
+	}{{wayHAProxy, haproxyPort, peer.Relay.HAProxy}, {wayNginx, nginxRelayPort, peer.Relay.Nginx}} {
+		if !slices.Contains(wanted, r.way) {
+			continue
+		}
+		relay.Listen = r.port
+		running, err := r.run(relay, ctx, p.Host("cloud"))
+		if err != nil {
 			return err
 		}
-	}
-	if relay.Listen = nginxRelayPort; slices.Contains(wanted, wayNginx) {
-		return relay.Nginx(ctx, p.Host("cloud"))
+		w := p.ways[r.way]
+		w.controller = running.PID()
+		p.ways[r.way] = w
 	}
 	return nil
 }

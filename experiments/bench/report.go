@@ -37,6 +37,7 @@ type Row struct {
 	Paper    *float64 `json:"paper"` // the published ratio, or nil
 
 	topology string // first words of Case
+	goal     string // the goal, such as ">=0.97", or empty
 }
 
 // sample is one measurement of one case in one round.
@@ -97,10 +98,17 @@ func WriteJSON(w io.Writer, report any) error {
 // WriteTable writes the report as a text table.
 func (r Report) WriteTable(w io.Writer) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(table, "CASE\tN\tMEDIAN\tMIN\tMAX\tUNIT\tRATIO\tPAPER\tTO\t")
+	goals := slices.ContainsFunc(r.Rows, func(row Row) bool { return row.goal != "" })
+	goal := func(text string) string {
+		if !goals {
+			return ""
+		}
+		return text + "\t"
+	}
+	fmt.Fprintln(table, "CASE\tN\tMEDIAN\tMIN\tMAX\tUNIT\tRATIO\tPAPER\t"+goal("GOAL")+"TO\t")
 	for _, row := range r.Rows {
-		fmt.Fprintf(table, "%s\t%d\t%.2f\t%.2f\t%.2f\t%s\t%s\t%s\t%s\t\n", row.Case, row.N, row.Median, row.Min, row.Max, row.Unit,
-			optional(row.Ratio), optional(row.Paper), cmp.Or(row.Baseline, "-"))
+		fmt.Fprintf(table, "%s\t%d\t%.2f\t%.2f\t%.2f\t%s\t%s\t%s\t%s%s\t\n", row.Case, row.N, row.Median, row.Min, row.Max, row.Unit,
+			optional(row.Ratio), optional(row.Paper), goal(cmp.Or(row.goal, "-")), cmp.Or(row.Baseline, "-"))
 	}
 	if err := table.Flush(); err != nil {
 		return err

@@ -135,8 +135,11 @@ func (r *runner) keep(t *topology, v variant, round int, figures []figure, late 
 	}
 	var line string
 	for _, f := range figures {
-		name := rowName(t, v, f)
-		r.Add(Figure{Case: name, Metric: f.metric, Unit: f.unit, Group: t.name, Baseline: rowName(t, t.compared(v), f), Paper: r.paper(name)},
+		name, goal := rowName(t, v, f), ""
+		if r.goal != nil {
+			goal = r.goal(name)
+		}
+		r.Add(Figure{Case: name, Metric: f.metric, Unit: f.unit, Group: t.name, Baseline: rowName(t, t.comparedBy(v, f), f), Paper: r.paper(name), Goal: goal},
 			round, f.value)
 		line += fmt.Sprintf(" %s %.1f %s,", f.name, f.value, f.unit)
 	}

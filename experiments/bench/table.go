@@ -20,6 +20,7 @@ type Figure struct {
 	// Baseline is the case to compare with, by the same metric in the same round; empty for none.
 	Baseline string
 	Paper    *float64 // the published figure, or nil
+	Goal     string   // the goal, such as ">=0.97", or empty
 }
 
 // Add adds the value of a figure in one round. Rows are in the order of their first value.
@@ -45,7 +46,7 @@ func (t *Table) Report() Report {
 			baseline, base = row.Baseline, t.samples[j]
 		}
 		sum := newRow(row.Case, t.samples[i], baseline, base)
-		sum.Metric, sum.Unit, sum.topology, sum.Paper = row.Metric, row.Unit, row.Group, row.Paper
+		sum.Metric, sum.Unit, sum.topology, sum.Paper, sum.goal = row.Metric, row.Unit, row.Group, row.Paper, row.Goal
 		r.Rows = append(r.Rows, sum)
 	}
 	return r

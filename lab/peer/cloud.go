@@ -64,9 +64,18 @@ func (c *Cloud) Replace(pairs ...string) error {
 type Sidecar struct {
 	Host, Site string
 	Listen     netip.AddrPort // where the gateway comes to
+	Socket     string         // FILE of a socket of this machine in place of Listen
+	Addresses  []string       // where the cloud finds it, unless that is Listen or Socket
 	Store      netip.AddrPort // of the cloud, as the sidecar reaches it
 	To         string         // the site's own server
 	Flags      []string       // of `heddle pseudonym tenant run`
+}
+
+func (s Sidecar) listen() string {
+	if s.Socket != "" {
+		return "unix:" + s.Socket
+	}
+	return s.Listen.String()
 }
 
 // At is the sidecar of a site in a world of [lab.Cloud], before a web server on port 80.
@@ -87,9 +96,18 @@ func (c *Cloud) Add(ctx context.Context, s Sidecar) (*Process, error) {
 // Enrol makes the key of a sidecar, and adds its site to the cloud.
 func (c *Cloud) Enrol(ctx context.Context, s Sidecar) error {
 	key, err := ran(ctx, c.on, s.Host, "pseudonym", "tenant", "key", "--identity", c.identity(s))
-	if err == nil {
-		_, err = ran(ctx, c.on, "cloud", "pseudonym", "tenant", "add", c.File(), s.Site, "--address", s.Listen.String(), "--key", strings.TrimSpace(key))
+	if err != nil {
+		return err
 	}
+	args := []string{"pseudonym", "tenant", "add", c.File(), s.Site, "--key", strings.TrimSpace(key)}
+	addresses := s.Addresses
+	if addresses == nil {
+		addresses = []string{s.listen()}
+	}
+	for _, a := range addresses {
+		args = append(args, "--address", a)
+	}
+	_, err = ran(ctx, c.on, "cloud", args...)
 	return err
 }
 
@@ -98,7 +116,17 @@ func (c *Cloud) identity(s Sidecar) string { return filepath.Join(c.Dir, s.Site+
 // Sidecar starts the sidecar of a site that is enrolled.
 func (c *Cloud) Sidecar(ctx context.Context, s Sidecar) (*Process, error) {
 	return c.on.Start(ctx, s.Host, "listening on", append([]string{"pseudonym", "tenant", "run", "--zone", CloudZone, "--store", s.Store.String(),
-		"--root", c.Root(), "--identity", c.identity(s), "--to", s.To, "--listen", s.Listen.String()}, s.Flags...)...)
+		"--root", c.Root(), "--identity", c.identity(s), "--to", s.To, "--listen", s.listen()}, s.Flags...)...)
+}
+
+// Agent starts the agent of a site that is enrolled. It takes connections from gateways for the sidecar at s.Socket.
+func (c *Cloud) Agent(ctx context.Context, s Sidecar, listen netip.AddrPort) (*Process, error) {
+	gateways, err := ran(ctx, c.on, "cloud", "pseudonym", "gateway-key", c.File())
+	if err != nil {
+		return nil, err
+	}
+	return c.on.Start(ctx, s.Host, "listening on", "pseudonym", "tenant", "agent", "--identity", c.identity(s), "--gateway-key", strings.TrimSpace(gateways),
+		"--to", s.listen(), "--listen", listen.String())
 }
 
 // Pseudonym is what `heddle pseudonym get --json` prints.

@@ -55,20 +55,20 @@ func haproxy() (string, error) {
 }
 
 // HAProxy starts the unmodified HAProxy on a host as a relay.
-func (r Relay) HAProxy(ctx context.Context, host *lab.Host) error {
+func (r Relay) HAProxy(ctx context.Context, host *lab.Host) (*Process, error) {
 	program, err := haproxy()
 	if err != nil {
-		return HAProxySupported()
+		return nil, HAProxySupported()
 	}
 	file := filepath.Join(r.Work, "haproxy.cfg")
 	if err := os.WriteFile(file, fmt.Appendf(nil, haproxyConfig, r.Listen, r.Name, r.To), 0o600); err != nil {
-		return err
+		return nil, err
 	}
 	p, err := Start(ctx, host, program, "-db", "-f", file)
-	if err == nil {
-		_, err = p.listens(ctx, host, r.Listen)
+	if err != nil {
+		return nil, err
 	}
-	return err
+	return p.listens(ctx, host, r.Listen)
 }
 
 // nginxRelayConfig is that of ngx_stream_ssl_preread_module.
@@ -104,22 +104,22 @@ func NginxRelaySupported() error {
 }
 
 // Nginx starts the unmodified nginx on a host as a relay.
-func (r Relay) Nginx(ctx context.Context, host *lab.Host) error {
+func (r Relay) Nginx(ctx context.Context, host *lab.Host) (*Process, error) {
 	if err := NginxRelaySupported(); err != nil {
-		return err
+		return nil, err
 	}
 	program, err := nginx()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	file := filepath.Join(r.Work, "nginx-relay.conf")
 	config := fmt.Sprintf(nginxRelayConfig, nginxStream, r.Work, r.Listen, r.Name, r.To)
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		return err
+		return nil, err
 	}
 	p, err := Start(ctx, host, program, "-e", "stderr", "-c", file)
-	if err == nil {
-		_, err = p.listens(ctx, host, r.Listen)
+	if err != nil {
+		return nil, err
 	}
-	return err
+	return p.listens(ctx, host, r.Listen)
 }
