@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"heddle/internal/polltest"
 	"heddle/pseudonym"
 	"heddle/pseudonym/address"
 	"heddle/pseudonym/ca"
@@ -53,9 +54,9 @@ func newAddressed(t *testing.T) *addressed {
 // look has switch and nameserver look into the database at a time, and returns the keys.
 func (a *addressed) look(now time.Time) []database.AddressKey {
 	a.Helper()
-	if err := errors.Join(a.at.look(a.Context(), a.db, now), a.answer.look(a.Context(), a.db, now)); err != nil {
-		a.Fatal(err)
-	}
+	polltest.Again(a, func(int) error { // a busy disk may be later than look waits
+		return errors.Join(a.at.look(a.Context(), a.db, now), a.answer.look(a.Context(), a.db, now))
+	})
 	rows, err := a.db.AddressKeys(a.Context(), a.at.seal)
 	if err != nil {
 		a.Fatal(err)
