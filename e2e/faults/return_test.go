@@ -22,6 +22,7 @@ type returning struct {
 	t     *testing.T
 	name  string
 	split *peer.Process
+	stop  func() // of the capture where nothing may be
 }
 
 func startSplit(t *testing.T, in *lab.Instance, name, every string, to netip.AddrPort, how ...string) *returning {
@@ -38,7 +39,7 @@ func startSplit(t *testing.T, in *lab.Instance, name, every string, to netip.Add
 		}
 		t.Fatal(err)
 	}
-	return &returning{in, t, name, p}
+	return &returning{in, t, name, p, labtest.Unchosen(t, in, "client/"+labtest.Bystander)}
 }
 
 // await asks for the status of the session that began last until it is as wanted.
@@ -139,7 +140,7 @@ func serverOf(load string) netip.AddrPort {
 // A relay leaves a path that is cut and returns to it, although nobody but the program can ask the server.
 func TestRelayReturnsToAPath(t *testing.T) {
 	t.Parallel()
-	in := labtest.Up(t, lab.ThreeWaysUnequal())
+	in := labtest.Up(t, labtest.WithBystander(lab.ThreeWaysUnequal()))
 	loads := newLoads(t, in)
 	cases := []struct{ every, load string }{{"10ms", "wireguard/full"}, {"100ms", "wireguard/idle"}, {"10ms", "quic/bursty"}, {"100ms", "quic/full"}}
 	for i, c := range cases {
@@ -158,7 +159,7 @@ func TestBackendsReturnToAPath(t *testing.T) {
 	for _, backend := range []string{"kernel", "route"} {
 		t.Run(backend, func(t *testing.T) {
 			t.Parallel()
-			in := labtest.Up(t, lab.ThreeWaysUnequal())
+			in := labtest.Up(t, labtest.WithBystander(lab.ThreeWaysUnequal()))
 			loads := newLoads(t, in)
 			for i, c := range cases {
 				t.Run(c.load+"/"+c.every, func(t *testing.T) {
@@ -200,6 +201,7 @@ func (r *returning) cutAndRestore(server netip.AddrPort) {
 	}
 	r.await("the path is up again", func(s status) bool { return s.path("lte").State == "up" })
 	end()
+	r.stop()
 	c := labtest.Read(t, labtest.File(dir, "lte"), r.Host("client").Addrs())
 	up, down := 0, 0
 	for _, p := range c.Packets {

@@ -34,7 +34,7 @@ func TestShortSessionsKeepOnePathForTheirHandshake(t *testing.T) {
 	for _, library := range []string{"quic-go", "aioquic"} {
 		t.Run(library, func(t *testing.T) {
 			t.Parallel()
-			in := labtest.Up(t, lab.ThreeWays())
+			in := labtest.Up(t, labtest.WithBystander(lab.ThreeWays()))
 			for _, way := range lab.Ways {
 				if err := in.Link(way).Reshape(func(s *lab.Shape) { s.Loss = 0.03 }); err != nil {
 					t.Fatal(err)
@@ -61,7 +61,7 @@ func TestShortSessionsKeepOnePathForTheirHandshake(t *testing.T) {
 				t.Fatal(err)
 			}
 			dir := t.TempDir()
-			stop := labtest.Capture(t, in, dir, places)
+			stop, quiet := labtest.Capture(t, in, dir, places), labtest.Unchosen(t, in, "client/"+labtest.Bystander)
 			for n := range sessions {
 				if err := shortSession(t, in.Host("client"), q.Certificate); err != nil {
 					t.Errorf("session %d: %v", n, err)
@@ -69,6 +69,7 @@ func TestShortSessionsKeepOnePathForTheirHandshake(t *testing.T) {
 			}
 			p.Stop()
 			stop()
+			quiet()
 			if wantOnePlace(t, dir, sessions); t.Failed() {
 				t.Log(p.Log())
 			}

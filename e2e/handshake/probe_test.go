@@ -19,7 +19,8 @@ func TestProbeSaysTheSameEachTime(t *testing.T) {
 	for _, library := range []string{"quic-go", "aioquic", "ngtcp2"} {
 		t.Run(library, func(t *testing.T) {
 			t.Parallel()
-			in := labtest.Up(t, lab.ThreeWays())
+			in := labtest.Up(t, labtest.WithBystander(lab.ThreeWays()))
+			quiet := labtest.Unchosen(t, in, "client/"+labtest.Bystander)
 			args := []string{"probe", "quic", server.String(), "--json", "--sni", serverName, "--insecure", "--for", "5m"}
 			for _, way := range lab.Ways {
 				if err := in.Link(way).Reshape(func(s *lab.Shape) { s.Loss = 0.03 }); err != nil {
@@ -59,6 +60,7 @@ func TestProbeSaysTheSameEachTime(t *testing.T) {
 					t.Errorf("probe %d, %v, the server ended: %t: %s", n, failed, ended, out)
 				}
 			}
+			quiet()
 		})
 	}
 }

@@ -39,7 +39,7 @@ func TestQUICSettlesOnTheNarrowestPath(t *testing.T) {
 					spec.Links[i].MTU = c.mtu
 				}
 			}
-			w := newWorld(t, spec)
+			w := newWorld(t, labtest.WithBystander(spec))
 			w.quicEcho("server", quicAt, c.first)
 			every := "100ms"
 			if c.route {
@@ -52,7 +52,7 @@ func TestQUICSettlesOnTheNarrowestPath(t *testing.T) {
 			} else {
 				args = append(args, "--via", "lte=if:lte")
 			}
-			stop := w.watch("home-gw/client", "server/core")
+			stop, quiet := w.watch("home-gw/client", "server/core"), labtest.Unchosen(t, w.Instance, "client/"+labtest.Bystander)
 			var relay *peer.Process
 			at, bound := relayAt, netip.MustParseAddrPort("127.0.0.1:0")
 			if c.route {
@@ -75,6 +75,7 @@ func TestQUICSettlesOnTheNarrowestPath(t *testing.T) {
 			if strings.Contains(relay.Log(), "dropped on every path") {
 				t.Errorf("a search is taken for datagrams that never get smaller:\n%s", relay.Log())
 			}
+			quiet()
 			for place, seen := range stop() {
 				for _, p := range seen.Packets {
 					if f := seen.Flows[p.Flow]; p.Out && f.Transport == "udp" && f.Server == quicAt && p.Size > c.most {
@@ -116,7 +117,8 @@ func (w *world) session() (s struct {
 
 // A tunnel of WireGuard fits its paths also when one becomes narrower, and grows again up to the MTU of its file.
 func TestUpFollowsTheMTUOfItsPaths(t *testing.T) {
-	w := newWorld(t, lab.ThreeWaysUnlimited())
+	w := newWorld(t, labtest.WithBystander(lab.ThreeWaysUnlimited()))
+	quiet := labtest.Unchosen(t, w.Instance, "client/"+labtest.Bystander)
 	file := filepath.Join(w.dir, "vpn.conf")
 	_, err := peer.WireGuardServer(t.Context(), w.Host("server"), peer.WireGuardConfig{Endpoint: netip.AddrPortFrom(lab.ServerAddr, 51820), File: file,
 		MTU: 1440, Allowed: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/24")}})
@@ -155,4 +157,5 @@ func TestUpFollowsTheMTUOfItsPaths(t *testing.T) {
 			return err == nil && now == c.tunnel
 		})
 	}
+	quiet()
 }
