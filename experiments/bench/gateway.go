@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -53,6 +54,8 @@ func gatewayTopology(name, baseline string) pseudonymCases {
 // gatewayWorld is a client, and a cloud with one site. Its links have no limit.
 func gatewayWorld() lab.World {
 	w := lab.WithIPv6(lab.OpenCloud("gateway", "site"))
+	last := &w.Links[len(w.Links)-1]
+	last.B.Addrs = append(last.B.Addrs, netip.PrefixFrom(movedSite, 24))
 	w.Names = []lab.NameSpec{{Name: pseudonymName, Addr: pseudonymSite}}
 	return w
 }

@@ -91,7 +91,7 @@ func movedConnection(i int) (client, gateway, tenant netip.AddrPort) {
 	const ports, first = 50_000, 10_000
 	from := binary.BigEndian.AppendUint32(nil, 198<<24|18<<16|uint32(i/ports))
 	at, _ := netip.AddrFromSlice(from)
-	return netip.AddrPortFrom(at, uint16(first+i%ports)), netip.AddrPortFrom(lab.CloudGateway, 443), netip.AddrPortFrom(pseudonymSite, 443)
+	return netip.AddrPortFrom(at, uint16(first+i%ports)), netip.AddrPortFrom(lab.CloudGateway, 443), netip.AddrPortFrom(movedSite, 443)
 }
 
 // ruleKey is source and destination of packets, as the switch keeps them.

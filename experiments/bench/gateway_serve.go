@@ -22,6 +22,10 @@ const (
 	v6Port    = 8443 // nginx has 443 of all addresses
 )
 
+// movedSite is the address of the site's machine to which connections are handed over. It is another than that of the ways without a gateway: the
+// switch takes answers from there for those of connections that it leads, as long as it has entries of the client's ports.
+var movedSite = netip.MustParseAddr("10.9.1.3")
+
 // gatewayServers are the servers of a topology of the gateway. Each mode has a site of its own, whose only address is one of that mode, so that
 // no connection goes another way. All sites have the same nginx.
 type gatewayServers struct {
@@ -113,7 +117,7 @@ func (g *gatewayServers) addMoved(ctx context.Context, wanted []string) (err err
 	if !slices.Contains(wanted, wayHandoff) {
 		return nil
 	}
-	s, agent := g.site(wayHandoff, "site"), netip.AddrPortFrom(pseudonymSite, agentPort)
+	s, agent := g.site(wayHandoff, "site"), netip.AddrPortFrom(movedSite, agentPort)
 	s.Socket, s.Addresses = filepath.Join(g.work, "moved"), []string{"handoff:" + agent.String()}
 	if g.ways[wayHandoff], err = g.add(ctx, s); err == nil {
 		_, err = g.cloud.Agent(ctx, s, agent)
