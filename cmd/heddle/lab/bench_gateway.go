@@ -23,7 +23,7 @@ of a pseudonym's gateway. The cases are
   pseudonyms/N        a fetch of 10 KiB while the site has N pseudonyms, and the
                       memory of the cloud's process and of the site's sidecar
 
-The modes are those of gateway-mode in cloud.toml: proxy, fdpass, handoff and v6.
+The modes are those of gateway-mode in cloud.toml: proxy, fdpass, handoff, v6.
 HAProxy and nginx in place of the gateway relay by the server name (haproxy,
 nginx). All lead to the same kind of sidecar before the same nginx, and are
 relative to that sidecar without a gateway (mtls). Nginx itself, without a
