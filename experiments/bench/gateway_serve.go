@@ -22,8 +22,8 @@ const (
 	v6Port    = 8443 // nginx has 443 of all addresses
 )
 
-// movedSite is the address of the site's machine to which connections are handed over. It is another than that of the ways without a gateway: the
-// switch takes answers from there for those of connections that it leads, as long as it has entries of the client's ports.
+// movedSite is the address of the site's machine to which connections are handed over. It is another than that of the ways without a gateway, so
+// that entries of the switch for a client's port do not meet other connections from that port.
 var movedSite = netip.MustParseAddr("10.9.1.3")
 
 // gatewayServers are the servers of a topology of the gateway. Each mode has a site of its own, whose only address is one of that mode, so that

@@ -63,11 +63,11 @@ func errorsShowNoTenant(w *world) {
 			arrived.Store(true)
 		}
 	}, "net")
-	w.forge(layers.TCP{ACK: true}, 2) // it reaches the gateway with 1
+	w.forge(w.public, layers.TCP{ACK: true}, 2) // it reaches the gateway with 1
 	polltest.Await(t, "the tenant gets what the gateway would take itself", arrived.Load)
 	to := netlink.Route{Type: unix.RTN_UNREACHABLE, Dst: &net.IPNet{IP: w.inside.Addr().AsSlice(), Mask: net.CIDRMask(w.inside.Addr().BitLen(), w.inside.Addr().BitLen())}}
 	w.gateway.Do(t, func() error { return netlink.RouteAdd(&to) })
-	w.forge(layers.TCP{ACK: true}, ownTTL)
+	w.forge(w.public, layers.TCP{ACK: true}, ownTTL)
 	w.gateway.Do(t, func() error { return netlink.RouteDel(&to) })
 	w.talk(near, far)
 	w.quiet()

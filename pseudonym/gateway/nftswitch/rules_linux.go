@@ -187,6 +187,9 @@ func (s *sets) in(rule rules, ttl byte) {
 	rule(flags(fin, fin), load, find(s.to, dataAt), keep(s.finished, Idle))
 	rule(flags(fin, fin), load, find(s.to, dataAt), find(s.answered, 0), keep(s.ended, 2*Idle))
 	rule(load, find(s.to, dataAt), keep(s.to, Idle), lead)
+	// The tenant begins a connection from the client's port that did not pass the gateway, so the one that was led has ended there. A SYN that
+	// somebody forges does not lead to this while it lasts: the tenant answers with an ACK alone.
+	rule(flags(syn, syn), load, find(s.back, dataAt), drop(s.back), nft.Accept)
 	rule(load, find(s.back, dataAt), untracked, nft.Accept)
 }
 

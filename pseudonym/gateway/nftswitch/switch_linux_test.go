@@ -307,6 +307,20 @@ func (w *world) finish(near, far *net.TCPConn) {
 	w.gone(w.client, w.at.Port())
 }
 
+// breakOff ends a connection by a reset of the client's.
+func (w *world) breakOff(near, far *net.TCPConn) {
+	w.t.Helper()
+	if err := near.SetLinger(0); err != nil {
+		w.t.Fatal(err)
+	}
+	near.Close()
+	if _, err := far.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
+		w.t.Errorf("the tenant reads %v", err)
+	}
+	far.Close()
+	w.gone(w.tenant, w.inside.Port())
+}
+
 func TestTenantHasTheConnection(t *testing.T) { both(t, tenantHasTheConnection) }
 
 func tenantHasTheConnection(w *world) {
@@ -349,18 +363,9 @@ func portIsUsedAgain(w *world) {
 func TestPortIsUsedAgainAfterAReset(t *testing.T) { both(t, portIsUsedAgainAfterAReset) }
 
 func portIsUsedAgainAfterAReset(w *world) {
-	t := w.t
 	near, far := w.moved()
 	w.talk(near, far)
-	if err := near.SetLinger(0); err != nil {
-		t.Fatal(err)
-	}
-	near.Close()
-	if _, err := far.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
-		t.Errorf("the tenant reads %v", err)
-	}
-	far.Close()
-	w.gone(w.tenant, w.inside.Port())
+	w.breakOff(near, far)
 	near, far = w.moved()
 	w.talk(near, far)
 }
@@ -373,23 +378,27 @@ func forgedPackets(w *world) {
 	near, far := w.moved()
 	w.talk(near, far)
 	for _, flags := range []layers.TCP{{SYN: true}, {FIN: true, ACK: true}, {SYN: true}, {RST: true}, {SYN: true}} {
-		w.forge(flags, ownTTL)
+		w.forge(w.public, flags, ownTTL)
 	}
+	w.forge(w.inside, layers.TCP{SYN: true}, ownTTL)
 	w.await("finished", true)
 	w.talk(near, far)
 	if has, err := w.has("ended"); err != nil || has {
 		t.Errorf("forged packets ended the connection: %v", err)
+	}
+	if has, err := w.has("back"); err != nil || !has {
+		t.Errorf("a forged SYN to the tenant ended the connection: %v", err)
 	}
 }
 
 // forged is the sequence number of forged packets.
 const forged = 1
 
-// forge sends a packet from the client's port with sequence numbers that are wrong.
-func (w *world) forge(tcp layers.TCP, ttl uint8) {
+// forge sends a packet from the client's port to an address, with sequence numbers that are wrong.
+func (w *world) forge(at netip.AddrPort, tcp layers.TCP, ttl uint8) {
 	w.t.Helper()
-	tcp.SrcPort, tcp.DstPort, tcp.Seq, tcp.Window = layers.TCPPort(w.at.Port()), layers.TCPPort(w.public.Port()), forged, 1000
-	from, to := net.IP(w.at.Addr().AsSlice()), net.IP(w.public.Addr().AsSlice())
+	tcp.SrcPort, tcp.DstPort, tcp.Seq, tcp.Window = layers.TCPPort(w.at.Port()), layers.TCPPort(at.Port()), forged, 1000
+	from, to := net.IP(w.at.Addr().AsSlice()), net.IP(at.Addr().AsSlice())
 	var ip interface {
 		gopacket.NetworkLayer
 		gopacket.SerializableLayer
@@ -397,7 +406,7 @@ func (w *world) forge(tcp layers.TCP, ttl uint8) {
 	family, address := unix.AF_INET, unix.Sockaddr(&unix.SockaddrInet4{Addr: [4]byte(to[:4])})
 	if w.v6 {
 		ip = &layers.IPv6{Version: 6, HopLimit: ttl, NextHeader: layers.IPProtocolTCP, SrcIP: from, DstIP: to}
-		family, address = unix.AF_INET6, &unix.SockaddrInet6{Addr: w.public.Addr().As16()}
+		family, address = unix.AF_INET6, &unix.SockaddrInet6{Addr: at.Addr().As16()}
 	}
 	b := gopacket.NewSerializeBuffer()
 	err := errors.Join(tcp.SetNetworkLayerForChecksum(ip), gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, ip, &tcp))
