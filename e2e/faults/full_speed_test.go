@@ -59,7 +59,7 @@ func TestDownloadFollowsTheWeights(t *testing.T) {
 func (o *office) followsTheWeights(at netip.AddrPort) error {
 	t := o.t
 	t.Helper()
-	// Of this seed's draws any hundred in a row and more are within six points of the weights, wherever the test begins.
+	// Any hundred draws of this seed in a row are within six points of the weights, and so are longer runs.
 	r := o.up("--schedule", "weighted", "--every", "100ms", "--seed", "118")
 	defer r.Stop()
 	stop := o.watch(lab.Ways...)

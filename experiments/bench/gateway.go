@@ -135,7 +135,7 @@ func fetchAtOnce(ctx context.Context, w way, n, times int) ([]figure, error) {
 // objectClients fetch large objects at a time.
 const objectClients = 4
 
-// gatewayObject is figure 4(b). What it costs the process that leads connections is relative to HAProxy.
+// gatewayObject is figure 4(b). The processor time of the gateway or relay is relative to HAProxy's.
 func gatewayObject(quick bool) *topology {
 	t := gatewayTopology("object", wayMutual)
 	t.instead = func(v variant, figure string) string {

@@ -77,7 +77,7 @@ func TestGatewayCases(t *testing.T) {
 	}
 }
 
-// What a mode costs the gateway is compared with HAProxy, and not with no gateway.
+// The gateway's processor time is compared with HAProxy's. The baseline of the other figures has no gateway.
 func TestGatewayProcessorIsComparedWithHAProxy(t *testing.T) {
 	object := gatewayObject(true)
 	r := &runner{Bench: Gateway(), Table: NewTable("gateway"), options: Options{Progress: &bytes.Buffer{}}}

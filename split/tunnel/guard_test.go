@@ -131,7 +131,7 @@ func checkErrorsOfAGoneAddress(t *testing.T, uplink *wire) {
 }
 
 // inClear records what names an address inside the tunnel in clear and leaves by an access network: in an IP header, in the
-// packet that an ICMP error quotes, or in an ARP request. What comes may be a late answer of the router's to what left before.
+// packet that an ICMP error quotes, or in an ARP request. A packet that comes in may be the router's late answer to an earlier one.
 type inClear struct {
 	*nstest.Tap
 	mu    sync.Mutex
