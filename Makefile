@@ -27,17 +27,20 @@ demo: build
 	$(HEDDLE) demo
 
 # What must hold before a change is kept: all of it, from lint to worlds. The other module and the evaluation are tested beside the
-# packages that run under the race detector, which mostly wait. The worlds come last, so that nothing else keeps the machine busy. All
-# of them start the one binary. A failure ends none of the three, so that one run shows all failures.
+# packages that run under the race detector, which mostly wait. The worlds come last, so that nothing else keeps the machine busy, and
+# after them, one by one, those whose test is named Alone. All of them start the one binary. A failure ends none of these, so that one run
+# shows all failures.
 test: export HEDDLE_TEST_BINARY := $(CURDIR)/$(HEDDLE)
 test: export GORACE := atexit_sleep_ms=20
 test:
 	@dist/install-deps test
 	@$(MAKE) --no-print-directory --output-sync=target eval & beside=$$!; $(MAKE) --no-print-directory build lint && wait $$beside
 	@raced=$$($(GO) list $(RACE) | grep -v /internal/lint); rest=$$($(GO) list ./... | grep -v /internal/lint | grep -vxF "$$raced"); \
-	echo "$(TEST) -race, then the rest"; \
+	alone=$$(grep -rl --include=*_test.go '^func Test.*Alone(' . | xargs -n1 dirname | sort -u); \
+	echo "$(TEST) -race, then the rest, then those that are alone"; \
 	$(MAKE) --no-print-directory -k -j2 --output-sync=target board-bft-test eval-test & beside=$$!; failed=0; \
-	$(TEST) -race $$raced || failed=1; wait $$beside || failed=1; $(TEST) $$rest || failed=1; exit $$failed
+	$(TEST) -race $$raced || failed=1; wait $$beside || failed=1; $(TEST) -skip 'Alone$$' $$rest || failed=1; \
+	$(TEST) -p 1 -run 'Alone$$' $$alone || failed=1; exit $$failed
 
 lint:
 	@out=$$(gofmt -l $$(git ls-files "*.go")); \

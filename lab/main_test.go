@@ -9,8 +9,6 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	"heddle/internal/nstest"
 )
 
 // serveArg makes this program the background owner of a world, for tests of [Start].
@@ -45,7 +43,6 @@ func needSupport(t *testing.T) {
 func needWorld(t *testing.T, w World) *Instance {
 	t.Helper()
 	needSupport(t)
-	nstest.Beside(t)
 	in, err := Up(t.Context(), w, Options{Seed: 1})
 	if err != nil {
 		t.Fatal(err)

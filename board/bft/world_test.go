@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"heddle/internal/nstest"
 	"heddle/lab"
 )
 
@@ -86,7 +85,6 @@ func TestPartition(t *testing.T) {
 	} else if err != nil {
 		t.Fatal(err)
 	}
-	nstest.Beside(t)
 	in, err := lab.Up(t.Context(), twoCoasts(), lab.Options{Seed: 1})
 	if err != nil {
 		t.Fatal(err)

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"heddle/internal/nstest"
+	"heddle/internal/polltest"
 	"heddle/lab"
-	"heddle/lab/labtest"
 	"heddle/lab/peer"
 )
 
@@ -44,7 +44,7 @@ func TestConnect(t *testing.T) {
 						t.Fatal(err)
 					}
 					c.Close()
-					labtest.Await(t, "the connection ends", func() bool {
+					polltest.Await(t, "the connection ends", func() bool {
 						var state byte
 						w.do("server", func() (err error) { state, err = nstest.TCPState(server.Port()); return err })
 						return state == 0

@@ -10,6 +10,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"golang.org/x/sys/unix"
 
+	"heddle/internal/polltest"
 	"heddle/lab"
 	"heddle/lab/labtest"
 )
@@ -34,11 +35,11 @@ func TestAnswersWithoutHeddle(t *testing.T) {
 	})
 	defer datagrams.Close()
 	defer stream.Close()
-	labtest.Await(t, "the server hears the program", func() bool {
+	polltest.Await(t, "the server hears the program", func() bool {
 		_, err := datagrams.Write(make([]byte, 100))
 		return err == nil && len(server.all()) > 0
 	})
-	if _, err := io.CopyN(io.Discard, stream, 1<<20); err != nil {
+	if _, err := io.CopyN(io.Discard, stream, 1<<18); err != nil {
 		t.Fatal(err)
 	}
 	go func() { _, _ = io.Copy(io.Discard, stream) }() // else the window closes, and nothing is under way in the end

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"heddle/internal/polltest"
 	"heddle/lab"
 	"heddle/lab/labtest"
 	"heddle/lab/peer"
@@ -32,7 +33,7 @@ func newDatagrams(t *testing.T, backend string, s setting) *datagrams {
 	d.heddle = d.start(s.before, "over 2 paths", args...)
 	d.exit = d.program(d.udp(to))
 	if !s.ends() {
-		labtest.Await(t, "the server hears both paths", func() bool {
+		polltest.Await(t, "the server hears both paths", func() bool {
 			all := server.all()
 			return slices.ContainsFunc(all, isOf(s.client("lte", 2))) && slices.ContainsFunc(all, isOf(s.client("office", 2)))
 		})

@@ -4,6 +4,7 @@ import (
 	"io"
 	"net"
 	"testing"
+	"time"
 
 	"heddle/lab"
 	"heddle/lab/labtest"
@@ -35,7 +36,7 @@ func newStreams(t *testing.T, backend string, c setting) *streams {
 	})
 	s.exit = func() { program.Close() }
 	t.Cleanup(s.exit)
-	if _, err := io.CopyN(io.Discard, program, 4<<20); err != nil {
+	if _, err := io.CopyN(io.Discard, program, 1<<18); err != nil {
 		t.Fatalf("%v\n%s", err, s.dial.Log())
 	}
 	go func() { _, _ = io.Copy(io.Discard, program) }()
@@ -43,7 +44,7 @@ func newStreams(t *testing.T, backend string, c setting) *streams {
 	return s
 }
 
-// endless serves a download on the server that does not end.
+// endless serves a download on the server that does not end. It has 3 Mbit/s at most, so that a world leaves others the processor.
 func (w *world) endless(at string) {
 	w.t.Helper()
 	var service net.Listener
@@ -60,7 +61,7 @@ func (w *world) endless(at string) {
 			}
 			go func() {
 				defer c.Close()
-				for b := make([]byte, 1<<16); err == nil; {
+				for b := make([]byte, 4<<10); err == nil; time.Sleep(10 * time.Millisecond) {
 					_, err = c.Write(b)
 				}
 			}()

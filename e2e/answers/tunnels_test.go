@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"heddle/internal/polltest"
 	"heddle/internal/socks5"
 	"heddle/lab"
-	"heddle/lab/labtest"
 	"heddle/lab/peer"
 )
 
@@ -61,7 +61,7 @@ func (d *datagrams) sends(to netip.AddrPort) (exit func()) {
 		socket.header = socks5.AppendDatagramHeader(nil, to)
 	}
 	exit = d.program(socket)
-	labtest.Await(d.t, "the server hears the program", func() bool { return len(server.all()) > 0 })
+	polltest.Await(d.t, "the server hears the program", func() bool { return len(server.all()) > 0 })
 	return exit
 }
 
@@ -80,7 +80,7 @@ func (d *datagrams) downloads(from netip.AddrPort) (exit func()) {
 	}
 	exit = func() { c.Close() }
 	d.t.Cleanup(exit)
-	if _, err := io.CopyN(io.Discard, c, 1<<20); err != nil {
+	if _, err := io.CopyN(io.Discard, c, 1<<18); err != nil {
 		d.t.Fatalf("%v\n%s", err, d.heddle.Log())
 	}
 	go func() { _, _ = io.Copy(io.Discard, c) }()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"heddle/internal/polltest"
 	"heddle/lab"
 	"heddle/lab/labtest"
 	"heddle/lab/peer"
@@ -79,7 +80,7 @@ func (w *world) more(devices ...string) {
 	w.t.Helper()
 	for _, device := range devices {
 		before := w.received(device)
-		labtest.Await(w.t, "packets come by "+device, func() bool { return w.received(device) >= before+100 })
+		polltest.Await(w.t, "packets come by "+device, func() bool { return w.received(device) >= before+100 })
 	}
 }
 
@@ -95,7 +96,7 @@ func (w *world) moreByAny(devices ...string) {
 		return n
 	}
 	before := sum()
-	labtest.Await(w.t, "packets come", func() bool { return sum() >= before+100 })
+	polltest.Await(w.t, "packets come", func() bool { return sum() >= before+100 })
 }
 
 // flap sets a device of the client down, until a status says so, and then up again.
@@ -104,7 +105,7 @@ func (w *world) flap(device string) {
 	if err := w.Link(device).Unplug(); err != nil {
 		w.t.Fatal(err)
 	}
-	labtest.Await(w.t, "heddle notices that "+device+" is down", func() bool { return notUp.MatchString(w.Run("client", "status", "--json")) })
+	polltest.Await(w.t, "heddle notices that "+device+" is down", func() bool { return notUp.MatchString(w.Run("client", "status", "--json")) })
 	time.Sleep(time.Second) // in which nothing arrives, as for a socket that would be closed by now
 	if err := w.Link(device).Restore(); err != nil {
 		w.t.Fatal(err)

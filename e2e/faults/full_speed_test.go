@@ -45,8 +45,7 @@ func memory(t *testing.T, o *office, line string) (kb int) {
 	return 0
 }
 
-func TestDownloadFollowsTheWeights(t *testing.T) {
-	labtest.Alone(t)
+func TestDownloadFollowsTheWeightsAlone(t *testing.T) {
 	o := layOffice(t, lab.ThreeWays())
 	at := netip.MustParseAddrPort("10.9.0.1:5201")
 	if _, err := peer.IperfServer(t.Context(), o.Host("server"), at); err != nil {
@@ -93,8 +92,7 @@ func (o *office) followsTheWeights(at netip.AddrPort) error {
 	return nil
 }
 
-func TestFullSpeedKeepsMemoryAndDescriptors(t *testing.T) {
-	labtest.Alone(t)
+func TestFullSpeedKeepsMemoryAndDescriptorsAlone(t *testing.T) {
 	o := layOffice(t, lab.ThreeWaysUnlimited())
 	r := o.up("--schedule", "weighted", "--every", "100ms")
 	at := netip.MustParseAddrPort("10.9.0.1:5201")
@@ -121,7 +119,7 @@ func TestFullSpeedKeepsMemoryAndDescriptors(t *testing.T) {
 	if peak := memory(t, o, "VmHWM"); peak > 80<<10 {
 		t.Errorf("memory peaked at %d kB", peak)
 	}
-	labtest.Await(t, fmt.Sprintf("no more than %d descriptors are open", open), func() bool { return descriptors(t, o) <= open })
+	polltest.Await(t, fmt.Sprintf("no more than %d descriptors are open", open), func() bool { return descriptors(t, o) <= open })
 }
 
 // The server talks, the client does not answer: without help the downlink would stay where the last packet went up.

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"heddle/internal/polltest"
 	"heddle/lab"
 	"heddle/lab/labtest"
 	"heddle/lab/peer"
@@ -45,7 +46,7 @@ func startSplit(t *testing.T, in *lab.Instance, name, every string, to netip.Add
 // await asks for the status of the session that began last until it is as wanted.
 func (r *returning) await(what string, wanted func(status) bool) {
 	r.t.Helper()
-	labtest.Await(r.t, what, func() bool {
+	polltest.Await(r.t, what, func() bool {
 		out, err := r.Host("client").Command(r.t.Context(), labtest.Heddle, "status", r.name, "--json").Output()
 		var all struct {
 			Running []struct {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/quic-go/quic-go"
 
+	"heddle/internal/polltest"
 	"heddle/lab"
 	"heddle/lab/labtest"
 	"heddle/lab/peer"
@@ -66,7 +67,7 @@ func TestStatusNamesAServerThatEnds(t *testing.T) {
 				t.Errorf("session %d: %v", n, err)
 			}
 		case <-q.Done():
-			labtest.Await(t, "status says that the server does not answer", func() bool {
+			polltest.Await(t, "status says that the server does not answer", func() bool {
 				out, _ := in.Host("client").Command(t.Context(), labtest.Heddle, "status", "--json").Output()
 				return strings.Contains(string(out), "the server does not answer") && strings.Contains(string(out), "--every 500ms")
 			})

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"heddle/lab/labtest"
+	"heddle/internal/polltest"
 	"heddle/lab/peer"
 )
 
@@ -122,7 +122,7 @@ func TestBigTransferTakesAllSubflows(t *testing.T) {
 					}
 				}
 			}
-			labtest.Await(t, "no lease is left at the nodes", func() bool {
+			polltest.Await(t, "no lease is left at the nodes", func() bool {
 				return !strings.Contains(w.rules("n1")+w.rules("n2")+w.rules("n3"), "expires")
 			})
 		})
@@ -149,7 +149,7 @@ func TestKilledNodeLeavesNoRule(t *testing.T) {
 		}
 		failed <- err
 	}()
-	labtest.Await(t, "the lease has ended", func() bool { return !strings.Contains(w.rules("n2"), "expires") })
+	polltest.Await(t, "the lease has ended", func() bool { return !strings.Contains(w.rules("n2"), "expires") })
 	select {
 	case <-failed:
 	case <-time.After(time.Minute):
@@ -223,10 +223,10 @@ func TestRestartedNodeKeepsTheStream(t *testing.T) {
 		}
 		return expires
 	}
-	labtest.Await(t, "the lease runs down", func() bool { return left() < 24*time.Second })
-	labtest.Await(t, "the lease is renewed", func() bool { return left() > 25*time.Second })
+	polltest.Await(t, "the lease runs down", func() bool { return left() < 24*time.Second })
+	polltest.Await(t, "the lease is renewed", func() bool { return left() > 25*time.Second })
 	if err := exchange(w.connect(), 1<<20); err != nil {
-		t.Errorf("%v\n%s", err, dial.Log())
+		t.Errorf("%v\n%s\n%s", err, dial.Log(), w.state())
 	}
 }
 
@@ -271,15 +271,15 @@ func TestWarmDialThatFails(t *testing.T) {
 	alone := start("0")
 	ofOne := leases()
 	alone.Stop()
-	labtest.Await(t, "no lease is left at the nodes", func() bool { return leases() == 0 })
+	polltest.Await(t, "no lease is left at the nodes", func() bool { return leases() == 0 })
 	dial := start("2")
 	if err := dial.AwaitLog(t.Context(), "no session can be dialled ahead"); err != nil {
 		t.Fatalf("%v\n%s", err, dial.Log())
 	}
-	labtest.Await(t, "the nodes have the leases of one session alone", func() bool { return leases() == ofOne })
+	polltest.Await(t, "the nodes have the leases of one session alone", func() bool { return leases() == ofOne })
 	if err := exchange(w.connect(), 1<<20); err != nil {
 		t.Fatalf("over the session that is there: %v\n%s", err, dial.Log())
 	}
 	// It may meet another try to dial ahead, which takes the only place.
-	labtest.Await(t, "a connection over a session that is dialled later", func() bool { return exchange(w.connect(), 1<<20) == nil })
+	polltest.Await(t, "a connection over a session that is dialled later", func() bool { return exchange(w.connect(), 1<<20) == nil })
 }

@@ -212,6 +212,20 @@ func (w *world) watch(host, device string) (stop func() traffic) {
 	}
 }
 
+// state is what Heddle and the kernels know of the streams, for the log of a test that failed.
+func (w *world) state() string {
+	var all strings.Builder
+	for _, host := range []string{"client", "server"} {
+		status, _, err := w.Try(host, "", "status", "--json")
+		fmt.Fprintf(&all, "%s: status: %v\n%s\n", host, err, status)
+		for _, flags := range []string{"-tanieo", "-Manieo"} {
+			out, err := w.Host(host).Command(w.t.Context(), "ss", flags).CombinedOutput()
+			fmt.Fprintf(&all, "%s: ss %s: %v\n%s\n", host, flags, err, out)
+		}
+	}
+	return all.String() + w.rules("n1")
+}
+
 // traffic is what crossed a device.
 type traffic struct {
 	bytes map[[2]string]int // of payload, from and to

@@ -16,6 +16,7 @@ import (
 	"github.com/miekg/dns"
 
 	"heddle/internal/nstest"
+	"heddle/internal/polltest"
 	"heddle/lab"
 	"heddle/lab/labtest"
 	"heddle/lab/peer"
@@ -189,7 +190,7 @@ func TestKillSwitchAndPathsByName(t *testing.T) {
 		t.Fatal(err)
 	}
 	sent := w.bystander()
-	labtest.Await(t, "packets of another program without a tunnel", func() bool { return sent() > 0 })
+	polltest.Await(t, "packets of another program without a tunnel", func() bool { return sent() > 0 })
 
 	r := start()
 	w.await("the claim", r.Process, func() bool { return strings.Contains(r.Log(), "all else is kept from leaving") })

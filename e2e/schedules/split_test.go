@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"heddle/lab"
-	"heddle/lab/labtest"
 )
 
 // seed is of all draws here.
@@ -241,8 +240,7 @@ func (w *world) routeBySource() {
 
 // Each network gets whole units of a session, with its own address, and nothing else; the echoes come where the
 // datagrams went.
-func TestRelay(t *testing.T) {
-	labtest.Alone(t) // units of time
+func TestRelayAlone(t *testing.T) {
 	w := newWorld(t)
 	w.routeBySource()
 	all := splittings()

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"heddle/lab/labtest"
+	"heddle/internal/polltest"
 )
 
 // randomFile makes a file that no cipher or compression makes shorter.
@@ -121,7 +121,7 @@ func (w *world) during(size int, into string, do func(), args ...string) (a answ
 		defer close(done)
 		out, talk, err = w.Try("client", "", w.to(slices.Concat([]string{"send", file, "files", "--json"}, args)...)...)
 	}()
-	labtest.Await(w.t, "a third arrived", func() bool {
+	polltest.Await(w.t, "a third arrived", func() bool {
 		info, err := os.Stat(filepath.Join(into, "data.part"))
 		return err == nil && info.Size() > int64(size)/3
 	})

@@ -40,8 +40,7 @@ func TestCloudOptions(t *testing.T) {
 }
 
 // Each page is loaded by a pseudonym and with the strategy, over several connections, and no other names are asked for.
-func TestCollectsByPseudonyms(t *testing.T) {
-	labtest.Alone(t)
+func TestCollectsByPseudonymsAlone(t *testing.T) {
 	if err := browser.UserSupported(); errors.Is(err, peer.ErrMissing) {
 		t.Skip(err)
 	}

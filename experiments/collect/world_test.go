@@ -18,8 +18,7 @@ import (
 
 func TestMain(m *testing.M) { labtest.Main(m) }
 
-func TestCollectsWhatEachPathCarries(t *testing.T) {
-	labtest.Alone(t)
+func TestCollectsWhatEachPathCarriesAlone(t *testing.T) {
 	if err := browser.Supported(); errors.Is(err, peer.ErrMissing) {
 		t.Skip(err)
 	}

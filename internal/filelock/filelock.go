@@ -11,22 +11,17 @@ var ErrHeld = errors.New("another holds the lock")
 
 // Lock opens or creates a file and waits for an exclusive lock on it, which also excludes other locks of this process. The
 // lock ends when the file is closed or the process ends.
-func Lock(file string) (*os.File, error) { return open(file, false) }
-
-// Share is [Lock] for a shared lock.
-func Share(file string) (*os.File, error) { return open(file, true) }
-
-// Try takes an exclusive lock on an open file. If it is locked, Try fails at once with [ErrHeld].
-func Try(f *os.File) error { return lock(f, false, false) }
-
-func open(file string, shared bool) (*os.File, error) {
+func Lock(file string) (*os.File, error) {
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	if err := lock(f, shared, true); err != nil {
+	if err := lock(f, true); err != nil {
 		f.Close()
 		return nil, &os.PathError{Op: "flock", Path: file, Err: err}
 	}
 	return f, nil
 }
+
+// Try takes an exclusive lock on an open file. If it is locked, Try fails at once with [ErrHeld].
+func Try(f *os.File) error { return lock(f, false) }

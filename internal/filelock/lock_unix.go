@@ -9,11 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func lock(f *os.File, shared, wait bool) error {
+func lock(f *os.File, wait bool) error {
 	how := unix.LOCK_EX
-	if shared {
-		how = unix.LOCK_SH
-	}
 	if !wait {
 		how |= unix.LOCK_NB
 	}

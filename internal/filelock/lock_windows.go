@@ -7,11 +7,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-func lock(f *os.File, shared, wait bool) error {
+func lock(f *os.File, wait bool) error {
 	how := uint32(windows.LOCKFILE_EXCLUSIVE_LOCK)
-	if shared {
-		how = 0
-	}
 	if !wait {
 		how |= windows.LOCKFILE_FAIL_IMMEDIATELY
 	}

@@ -8,12 +8,13 @@ import (
 )
 
 // Patience is the time limit of a wait. It allows for busy machines.
-const Patience = time.Minute
+const Patience = 2 * time.Minute
 
 // Until calls state until it returns nil. After [Patience] it fails the test with the last error.
 func Until(t testing.TB, state func() error) {
 	t.Helper()
-	for end := time.Now().Add(Patience); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(Patience); ; {
+		began := time.Now()
 		err := state()
 		if err == nil {
 			return
@@ -21,7 +22,13 @@ func Until(t testing.TB, state func() error) {
 		if time.Now().After(end) {
 			t.Fatalf("for %v: %v", Patience, err)
 		}
+		time.Sleep(pause(time.Since(began)))
 	}
+}
+
+// pause is the time between two looks of which one took so long. A look may run a program, and what it waits for needs the processor.
+func pause(look time.Duration) time.Duration {
+	return min(max(9*look, time.Millisecond), time.Second)
 }
 
 // Await is [Until] for a state that needs no error beyond its name.

@@ -14,7 +14,6 @@ import (
 	"testing"
 
 	"heddle/internal/filelock"
-	"heddle/internal/nstest"
 	"heddle/lab"
 )
 
@@ -100,21 +99,8 @@ var lookAtSources = sync.OnceValue(func() error {
 	})
 })
 
-// Need skips the test if this machine cannot make a world. Otherwise the test waits for its turn, see [nstest.Beside].
+// Need skips the test if this machine cannot make a world.
 func Need(t *testing.T) {
-	t.Helper()
-	support(t)
-	nstest.Beside(t)
-}
-
-// Alone is [Need] for a test that measures time, or that late emulated links would fail: [nstest.Alone].
-func Alone(t *testing.T) {
-	t.Helper()
-	support(t)
-	nstest.Alone(t)
-}
-
-func support(t *testing.T) {
 	t.Helper()
 	if err := lookAtSources(); err != nil {
 		t.Fatal(err)

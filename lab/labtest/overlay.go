@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net/netip"
 	"testing"
-	"time"
 
 	"heddle/lab"
 	"heddle/lab/peer"
@@ -97,14 +96,4 @@ func (o Overlay) Pass(name, host string, at netip.Addr, flags ...string) (file s
 		o.t.Fatal(err)
 	}
 	return file
-}
-
-// Await polls until something holds.
-func Await(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(2 * time.Minute); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within two minutes: %s", what)
-		}
-	}
 }

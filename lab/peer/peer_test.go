@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"heddle/internal/nstest"
 	"heddle/lab"
 )
 
@@ -27,7 +26,6 @@ func needWorld(t *testing.T, w lab.World) *lab.Instance {
 	if err := lab.Supported(); errors.Is(err, lab.ErrUnsupported) {
 		t.Skip(err)
 	}
-	nstest.Beside(t)
 	in, err := lab.Up(t.Context(), w, lab.Options{Seed: 1})
 	if err != nil {
 		t.Fatal(err)

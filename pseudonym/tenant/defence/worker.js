@@ -2,6 +2,8 @@
 const MOST = 1 // the largest number of pieces; the sidecar sets it
 const UNITS = false // objects come in as many units as they take, and each page in as many as any other; the sidecar sets it
 const QUIET = 100 // ms without a request after which a page has loaded
+const PATIENCE = 1000 // the same if such a page needed more before
+const STREAM = 30000 // the same if a large object is on its way: its end often starts other requests
 const LANES = 8 // units at a time that a page fetches, if it is known how many it needs
 const PLAIN = '/.well-known/heddle/plain'
 const HEADER = 'Heddle-Piece'
@@ -26,12 +28,12 @@ self.addEventListener('fetch', (event) => {
 
 // Pages that are loading, by the browser's name for them: how many pieces each had, how many of these it needed, how many without content
 // came after a pause, how many are on their way, how many such a page needed at most before, how many any page has as far as it knows, the
-// sidecar's number of it, and how many objects are on their way.
+// sidecar's number of it, and how many objects, and large ones, are on their way.
 const pages = new Map()
 
 function pageOf(id) {
   if (!pages.has(id)) {
-    pages.set(id, { had: 0, needed: 0, late: 0, flying: 0, largest: 0, most: 0, number: 0, open: 0, settles: false })
+    pages.set(id, { had: 0, needed: 0, late: 0, flying: 0, largest: 0, most: 0, number: 0, open: 0, streams: 0, settles: false })
     if (pages.size > 100) pages.delete(pages.keys().next().value)
   }
   return pages.get(id)
@@ -42,13 +44,22 @@ async function settle(page) {
   if (page.settles) return
   page.settles = true
   try {
-    for (let before = -1; before !== page.had || page.open; await new Promise((resolve) => setTimeout(resolve, QUIET))) before = page.had
+    for (let before = -1, quiet = 0; page.open || quiet < patience(page); before = page.had) {
+      await new Promise((resolve) => setTimeout(resolve, QUIET))
+      quiet = before === page.had ? quiet + QUIET : 0
+    }
     const late = () => { page.late++; return filler(page, page.number) }
     if (page.needed >= page.most) await late()
     await Promise.all(Array.from({ length: Math.max(0, page.most - page.had) }, late))
   } finally {
     page.settles = false
   }
+}
+
+// patience is how many ms without a request say that a page has loaded.
+function patience(page) {
+  if (page.streams) return STREAM
+  return page.needed < page.largest ? PATIENCE : QUIET
 }
 
 // filler fetches a unit without content. It tells how many units the page needed, with its number if it has loaded, and learns how many a page
@@ -156,7 +167,7 @@ async function read(page, request, url, id, count, index) {
   const view = new DataView((await input.take(8)).buffer)
   const meta = JSON.parse(new TextDecoder().decode(await input.take(view.getUint32(0))))
   const length = view.getUint32(4)
-  if (length === UNBOUNDED) return { meta, length, rest: input.rest() }
+  if (length === UNBOUNDED) return { meta, length, rest: input.rest(page) }
   const content = await input.take(length)
   await input.skip()
   return { meta, length, content, units }
@@ -190,17 +201,19 @@ class Input {
     while (!(await this.reader.read()).done);
   }
 
-  // rest is the stream of what follows.
-  rest() {
+  // rest is the stream of what follows, which is on its way until it ends.
+  rest(page) {
     const { reader, held } = this
+    page.streams++
     return new ReadableStream({
       start(controller) { if (held.length) controller.enqueue(held) },
       async pull(controller) {
-        const { done, value } = await reader.read()
-        if (done) controller.close()
-        else controller.enqueue(value)
+        const { done, value } = await reader.read().catch((error) => { page.streams--; throw error })
+        if (!done) return controller.enqueue(value)
+        page.streams--
+        controller.close()
       },
-      cancel(reason) { return reader.cancel(reason) },
+      cancel(reason) { page.streams--; return reader.cancel(reason) },
     })
   }
 }
