@@ -105,25 +105,19 @@ func Left(dir string) (lines []string, err error) {
 	return lines, nil
 }
 
-// Clean restores what a crash left. undone has a line for each change, and stays one if somebody changed the setting since.
-func Clean(dir string) (undone, stays []string, err error) {
+// Clean restores what a crash left, and returns a line for it. The setting has two values only, so a change by somebody else
+// since then looks like the restored one.
+func Clean(dir string) (lines []string, err error) {
 	j, release, err := left(dir)
 	if err != nil || j == nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer release()
-	var values []string
-	for _, c := range j.Changes() {
-		c := c.(*sysctl.Change)
-		if now, err := sysctl.Get(c.File); err == nil && now != c.New && now != c.Old && !c.Elsewhere() {
-			values = append(values, c.Stays(now))
-		}
+	undone, err := j.Undo(false)
+	for _, c := range undone {
+		lines = append(lines, c.String())
 	}
-	all, err := j.Undo(false)
-	for _, c := range all {
-		undone = append(undone, c.String())
-	}
-	return undone, values, err
+	return lines, err
 }
 
 // left opens the journal if there is one and no dialling process is about to undo it.

@@ -16,6 +16,7 @@ var journals = []journal{
 		if name != mptcp.JournalName {
 			return nil, nil, nil
 		}
-		return mptcp.Clean(dir)
+		undone, err = mptcp.Clean(dir)
+		return undone, nil, err
 	}},
 }
