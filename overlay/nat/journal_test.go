@@ -282,6 +282,31 @@ func TestNextNodeClosesWhatAFlushOpened(t *testing.T) {
 	}
 }
 
+// A node closes such a table again while it runs.
+func TestSweepClosesWhatAFlushOpened(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, false)
+	table := w.crashing(t.TempDir(), "node-a")
+	w.node.Do(t, func() error {
+		if err := nft.Change(func(conn *nftables.Conn) error { conn.FlushRuleset(); return nil }); err != nil {
+			return err
+		}
+		return table.Sweep()
+	})
+	w.node.Do(t, func() error {
+		for _, f := range families {
+			if !table.leftClosed(f) {
+				t.Errorf("%s forwards for everybody", f.forwarding)
+			}
+		}
+		return nil
+	})
+	if _, _, err := w.dial(client4, w.lease(table, rule4(), time.Minute).Listen); err != nil {
+		t.Errorf("a lease after that: %v", err)
+	}
+	w.node.Do(t, table.Close)
+}
+
 // What a crash left in one network namespace is not undone in another.
 func TestCrashElsewhere(t *testing.T) {
 	t.Parallel()

@@ -298,10 +298,17 @@ func (t *Table) Leases() ([]Lease, error) {
 }
 
 // Sweep tells both ends of connections that their lease has ended, and makes room in the table. The kernel blocks them even
-// without it. A node calls it every few seconds.
+// without it. If somebody removed the table of a family whose forwarding Open set, Sweep makes it again, without leases. A
+// node calls it every few seconds.
 func (t *Table) Sweep() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	for _, f := range families {
+		if t.forwarding[f.number] != nil && !t.leftClosed(f) {
+			t.log.Warn("somebody opened the nftables table, so that the kernel forwarded for others; it is made again", "table", t.name)
+			return t.takeOver()
+		}
+	}
 	return t.sweep()
 }
 
