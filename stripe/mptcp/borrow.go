@@ -65,7 +65,7 @@ func (o *Options) borrow(ctx context.Context) (giveBack func() error, err error)
 	}), nil
 }
 
-// change sets the sysctl, after it restored what a crash left. The caller holds the setting.
+// change sets the sysctl. What a crash left is undone with it. The caller holds the setting.
 func change(dir string) (*journal.Journal, error) {
 	j, err := openJournal(dir)
 	if err != nil {
@@ -73,9 +73,6 @@ func change(dir string) (*journal.Journal, error) {
 	}
 	// What a crash left in another network namespace cannot be undone from here.
 	if err := j.Forget(func(c journal.Change) bool { return c.(*sysctl.Change).Elsewhere() }); err != nil {
-		return nil, err
-	}
-	if _, err := j.Undo(false); err != nil {
 		return nil, err
 	}
 	c, err := sysctl.To(managerFile, userSpace)
