@@ -10,7 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"heddle/identity"
 	"heddle/internal/sysctl"
+	"heddle/stripe"
 )
 
 // borrowing is what borrow needs of the options.
@@ -50,6 +52,34 @@ func TestBorrowersWaitForEachOther(t *testing.T) {
 	all.Wait()
 	if after := w.pathManager(); after != before || strings.TrimSpace(after) != "0" {
 		t.Errorf("net.mptcp.pm_type was %q and is %q", before, after)
+	}
+}
+
+// Sessions that begin at the same time all come up.
+func TestDialsAtOnce(t *testing.T) {
+	t.Parallel()
+	w, id := newWorld(t), fresh(t)
+	l := w.listen(stripe.ListenOptions{Identity: id, Accept: func(identity.Key) error { return nil }})
+	go func() {
+		for {
+			if _, err := l.Accept(); err != nil {
+				return
+			}
+		}
+	}()
+	for range 5 {
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() {
+				c, err := w.dial(Options{Identity: fresh(t), Peer: id.Key()})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				c.Abort("the test is over")
+			})
+		}
+		all.Wait()
 	}
 }
 
