@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/nftables"
+
 	"heddle/internal/nft"
 	"heddle/lab/labtest"
 )
@@ -41,7 +43,7 @@ func (w *world) watchOpen(host string) (stop func() (open bool)) {
 				return err
 			}
 			for first := true; ; first = false {
-				tables, err := conn.ListTables()
+				tables, err := conn.ListTablesOfFamily(nftables.TableFamilyIPv4)
 				if err != nil {
 					return err
 				}
