@@ -87,11 +87,29 @@ func (j *Journal) Guards() (n int) {
 	return n
 }
 
+// Note records a change that an earlier process made.
+func (j *Journal) Note(c Change) error {
+	j.changes = append(j.changes, c)
+	err := j.save(j.changes)
+	if err != nil {
+		j.changes = j.changes[:len(j.changes)-1]
+	}
+	return err
+}
+
+// Forget drops the changes that are no longer to be undone.
+func (j *Journal) Forget(which func(Change) bool) error {
+	left := slices.DeleteFunc(slices.Clone(j.changes), which)
+	if len(left) == len(j.changes) {
+		return nil
+	}
+	j.changes = left
+	return j.save(left)
+}
+
 // Do records the change and then makes it.
 func (j *Journal) Do(c Change) error {
-	j.changes = append(j.changes, c)
-	if err := j.save(j.changes); err != nil {
-		j.changes = j.changes[:len(j.changes)-1]
+	if err := j.Note(c); err != nil {
 		return err
 	}
 	if err := c.Apply(); err != nil {

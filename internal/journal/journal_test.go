@@ -143,6 +143,28 @@ func TestUndoKeepsTheGuards(t *testing.T) {
 	}
 }
 
+// What an earlier process made is noted and not made again; what is forgotten is not undone.
+func TestNotesAndForgets(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "office.json")
+	j := openNotes(t, file)
+	done = nil
+	for _, name := range []string{"a", "b"} {
+		if err := j.Note(&note{Name: name}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	j = openNotes(t, file)
+	if err := j.Forget(func(c Change) bool { return c.String() == "a" }); err != nil {
+		t.Fatal(err)
+	}
+	if left := names(openNotes(t, file).Changes()); !slices.Equal(left, []string{"b"}) || !slices.Equal(names(j.Changes()), left) {
+		t.Errorf("left %q", left)
+	}
+	if _, err := j.Undo(false); err != nil || !slices.Equal(done, []string{"undo b"}) {
+		t.Errorf("%q, %v", done, err)
+	}
+}
+
 func TestLeavesNoFile(t *testing.T) {
 	dir := t.TempDir()
 	j := openNotes(t, filepath.Join(dir, "office.json"))

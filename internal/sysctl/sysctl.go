@@ -2,6 +2,7 @@
 package sysctl
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -16,6 +17,21 @@ type Change struct {
 	File string `json:"file"`
 	New  string `json:"new"`
 	Old  string `json:"old"`
+	// Namespace is the network namespace whose setting it is, as [Namespace] returns it. If it is empty, an undo in any
+	// namespace undoes the change there.
+	Namespace string `json:"namespace,omitempty"`
+}
+
+// ErrElsewhere means that a change was made in another network namespace than the calling thread's.
+var ErrElsewhere = errors.New("it was made in another network namespace")
+
+// Namespace identifies the network namespace of the calling thread, while that namespace exists.
+func Namespace() (string, error) { return os.Readlink("/proc/thread-self/ns/net") }
+
+// Elsewhere reports whether the change was made in another network namespace.
+func (c *Change) Elsewhere() bool {
+	here, err := Namespace()
+	return c.Namespace != "" && (err != nil || c.Namespace != here)
 }
 
 // To returns the change that sets a kernel setting, or nil if it has the value already.
@@ -33,8 +49,34 @@ func (c *Change) String() string {
 
 func (c *Change) Apply() error { return Set(c.File, c.New) }
 
-// Undo restores the old value. A setting that disappeared with its device needs no undo.
-func (c *Change) Undo() error { return journal.IgnoreGone(Set(c.File, c.Old)) }
+// Undo is [Change.Restore] for a journal.
+func (c *Change) Undo() error {
+	_, err := c.Restore()
+	return err
+}
+
+// Restore sets the old value. If somebody else changed the setting since, it stays as it is, and stays is its value. A
+// setting that disappeared with its device needs no undo.
+func (c *Change) Restore() (stays string, err error) {
+	if c.Elsewhere() {
+		return "", fmt.Errorf("%w, %s", ErrElsewhere, c.Namespace)
+	}
+	now, err := Get(c.File)
+	switch {
+	case err != nil:
+		return "", journal.IgnoreGone(err)
+	case now == c.Old:
+		return "", nil
+	case now != c.New:
+		return now, nil
+	}
+	return "", journal.IgnoreGone(Set(c.File, c.Old))
+}
+
+// Stays says that [Change.Restore] left a value as it is.
+func (c *Change) Stays(value string) string {
+	return fmt.Sprintf("sysctl %s=%s (Heddle set %s, and somebody changed it since; it was %s)", Name(c.File), value, c.New, c.Old)
+}
 
 // Name returns the sysctl(8) name of a file below /proc/sys.
 func Name(file string) string { return strings.ReplaceAll(strings.TrimPrefix(file, root), "/", ".") }

@@ -1,9 +1,12 @@
 package sysctl
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"heddle/internal/nstest"
 )
@@ -40,6 +43,108 @@ func TestChange(t *testing.T) {
 	}
 }
 
+// What somebody else set since stays, and so does what was never set.
+func TestRestoreLeavesOthersValues(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "ip_forward")
+	for _, c := range []struct{ now, after, stays string }{{"1", "0", ""}, {"0", "0", ""}, {"2", "2", "2"}} {
+		if err := os.WriteFile(file, []byte(c.now+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		change := &Change{File: file, New: "1", Old: "0"}
+		stays, err := change.Restore()
+		if now, _ := Get(file); err != nil || stays != c.stays || now != c.after {
+			t.Errorf("of %q: now %q, stays %q, %v", c.now, now, stays, err)
+		}
+	}
+}
+
+// A setting of one network namespace is not restored in another, where it may be somebody's.
+func TestRestoreKeepsToItsNamespace(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "ip_forward")
+	if err := os.WriteFile(file, []byte("1"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	here, err := Namespace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := &Change{File: file, New: "1", Old: "0", Namespace: "net:[1]"}
+	if err := there.Undo(); !errors.Is(err, ErrElsewhere) || !there.Elsewhere() {
+		t.Errorf("in another namespace: %v", err)
+	}
+	if now, _ := Get(file); now != "1" {
+		t.Errorf("it is %q", now)
+	}
+	own := &Change{File: file, New: "1", Old: "0", Namespace: here}
+	if err := own.Undo(); err != nil || own.Elsewhere() {
+		t.Errorf("in its namespace: %v", err)
+	}
+	if now, _ := Get(file); now != "0" {
+		t.Errorf("it is %q", now)
+	}
+}
+
+func TestHold(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "pm_type")
+	if _, err := Hold(t.Context(), file); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a setting that is not there: %v", err)
+	}
+	if err := os.WriteFile(file, []byte("0"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	release, err := Hold(t.Context(), file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Hold(ended, file); !errors.Is(err, ErrHeld) {
+		t.Errorf("while it is held: %v", err)
+	}
+	begin := time.Now()
+	if _, err := Hold(t.Context(), file); !errors.Is(err, ErrHeld) || time.Since(begin) < holdPatience {
+		t.Errorf("after %v: %v", time.Since(begin), err)
+	}
+	next := make(chan error, 1)
+	go func() {
+		release, err := Hold(t.Context(), file)
+		if err == nil {
+			release()
+		}
+		next <- err
+	}()
+	release()
+	if err := <-next; err != nil {
+		t.Errorf("after the release: %v", err)
+	}
+}
+
+// The kernel's own file can be held, and each network namespace has its own.
+func TestHoldIsOfANamespace(t *testing.T) {
+	const file = "/proc/sys/net/ipv4/ip_forward"
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	one, two := nstest.New(t), nstest.New(t)
+	one.Do(t, func() error {
+		release, err := Hold(t.Context(), file)
+		if err != nil {
+			return err
+		}
+		t.Cleanup(release)
+		if _, err := Hold(ended, file); !errors.Is(err, ErrHeld) {
+			t.Errorf("in the same namespace: %v", err)
+		}
+		return nil
+	})
+	two.Do(t, func() error {
+		release, err := Hold(t.Context(), file)
+		if err == nil {
+			release()
+		}
+		return err
+	})
+}
+
 func TestString(t *testing.T) {
 	c := Change{File: "/proc/sys/net/ipv4/conf/x/rp_filter", New: "2", Old: "1"}
 	if want := "sysctl net.ipv4.conf.x.rp_filter=2 (it is 1)"; c.String() != want {
@@ -60,7 +165,7 @@ func TestLooseFilter(t *testing.T) {
 			}
 		}
 		got, err := LooseFilter("lo")
-		if err != nil || (got != nil) != c.change || got != nil && *got != (Change{filterFile("lo"), "2", c.own}) {
+		if err != nil || (got != nil) != c.change || got != nil && *got != (Change{File: filterFile("lo"), New: "2", Old: c.own}) {
 			t.Errorf("%+v: %v, %v", c, got, err)
 		}
 	}

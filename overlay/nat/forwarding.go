@@ -12,7 +12,6 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"heddle/internal/errhint"
 	"heddle/internal/nft"
 	"heddle/internal/sysctl"
 	"heddle/path"
@@ -45,12 +44,14 @@ func (t *Table) forward(f family) error {
 	if err := f.keepsRoutes(); err != nil {
 		return err
 	}
-	// Close the chain first, so that others' packets are never forwarded.
-	if err := t.closeChain(f); err != nil {
-		return t.problem("does not close", err)
+	if c := t.forwarding[f.number]; c != nil { // somebody stopped it, or it failed before
+		return c.again()
 	}
-	t.forwarding[f.number] = true
-	return f.setForwarding(true)
+	c, err := t.newForwarding(f)
+	if err != nil {
+		return &path.Error{What: "nat mode", Why: "cannot read this machine's settings", Err: err}
+	}
+	return t.do(c)
 }
 
 // closeChain makes the family's table drop all forwarded packets without a lease.
@@ -60,17 +61,6 @@ func (l layout) closeChain(f family) error {
 		conn.AddChain(&c)
 		return nil
 	})
-}
-
-func (f family) setForwarding(on bool) error {
-	value := "0"
-	if on {
-		value = "1"
-	}
-	if err := sysctl.Set(f.forwarding, value); err != nil {
-		return &path.Error{What: "nat mode", Why: "cannot set " + sysctl.Name(f.forwarding), Err: err, Hint: errhint.Rights("CAP_NET_ADMIN")}
-	}
-	return nil
 }
 
 // Flags of routes from a router's advertisement (linux/ipv6_route.h).

@@ -9,10 +9,13 @@
 package nat
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"net/netip"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -20,7 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"heddle/internal/errhint"
-	"heddle/internal/nft"
+	"heddle/internal/journal"
 	"heddle/path"
 )
 
@@ -59,6 +62,10 @@ type Options struct {
 	// SetForwarding enables the kernel's forwarding if it is off: for IPv4 at once, for IPv6 with its first lease. The table
 	// then drops what is forwarded without a lease, so that the machine is no router for others. Close restores the setting.
 	SetForwarding bool
+	// Journal is the file that records what is set, for [Clean] after a crash: see [JournalFile]. Its directory also has the
+	// lock on the table. If it is empty there is neither.
+	Journal string
+	Log     *slog.Logger // nil for none
 }
 
 // Table is the nftables table. Methods may be called concurrently.
@@ -66,14 +73,18 @@ type Table struct {
 	layout
 	first, last uint16
 
+	log     *slog.Logger
+	held    *os.File         // the lock on the table, or nil
+	journal *journal.Journal // may be nil
+
 	mu         sync.Mutex
-	mayForward bool    // may set forwarding
-	forwarding [2]bool // set by us, by the family's number
+	mayForward bool           // may set forwarding
+	forwarding [2]*forwarding // set by us, by the family's number; nil if not
 }
 
 // Open makes a node's table, or takes over an earlier process's, with the leases that still hold.
 func Open(o Options) (*Table, error) {
-	t := &Table{layout: nodeLayout, first: 20000, last: 20999}
+	t := &Table{layout: nodeLayout, first: 20000, last: 20999, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler))}
 	if o.Table != "" {
 		t.name = o.Table
 	}
@@ -88,19 +99,31 @@ func Open(o Options) (*Table, error) {
 			return nil, err
 		}
 	}
-	for _, f := range families {
-		t.forwarding[f.number] = t.leftClosed(f)
+	err := t.recall(o.Journal)
+	if err == nil {
+		err = t.takeOver()
 	}
-	if err := t.takeOver(); err != nil {
+	if err != nil {
+		t.release()
 		return nil, err
 	}
-	return t, t.forward(families[0])
+	if err := t.forward(families[0]); err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	return t, nil
+}
+
+// release lets other processes have the table.
+func (t *Table) release() {
+	if t.held != nil {
+		t.held.Close()
+	}
 }
 
 // OpenLocal makes a client's table for this process. Translated connections stay translated. For a while after a lease no
 // untranslated packets leave, so that none bypass the nodes. It removes empty tables of processes that have ended.
 func OpenLocal() (*Table, error) {
-	t := &Table{layout: localLayout}
+	t := &Table{layout: localLayout, log: slog.New(slog.DiscardHandler)}
 	if err := removeEmpty(); err != nil {
 		return nil, t.problem("cannot be looked for", err)
 	}
@@ -112,7 +135,7 @@ func (t *Table) takeOver() error {
 	if err != nil {
 		return t.problem("cannot be read", err)
 	}
-	if err := t.write(left, t.forwarding); err != nil {
+	if err := t.write(left, [2]bool{t.forwarding[0] != nil, t.forwarding[1] != nil}); err != nil {
 		return t.problem("cannot be made", err)
 	}
 	return t.sweep()
@@ -275,29 +298,33 @@ func (t *Table) Leases() ([]Lease, error) {
 }
 
 // Sweep tells both ends of connections that their lease has ended, and makes room in the table. The kernel blocks them even
-// without it. A node calls it every few seconds.
+// without it. If somebody removed the table of a family whose forwarding Open set, Sweep makes it again, without leases. A
+// node calls it every few seconds.
 func (t *Table) Sweep() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	for _, f := range families {
+		if t.forwarding[f.number] != nil && !t.leftClosed(f) {
+			t.log.Warn("somebody opened the nftables table, so that the kernel forwarded for others; it is made again", "table", t.name)
+			return t.takeOver()
+		}
+	}
 	return t.sweep()
 }
 
-// Close ends all leases, removes the table, and restores forwarding if Open set it.
+// Close ends all leases, removes the table, and restores forwarding if Open set it. If forwarding cannot be restored, the
+// table stays, which blocks the packets of others.
 func (t *Table) Close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	var set error
-	for _, f := range families { // before the table, which blocks packets of others
-		if t.forwarding[f.number] {
-			set = errors.Join(set, f.setForwarding(false))
-		}
-	}
+	defer t.release()
 	if t.ports {
 		all, _ := t.read()
 		defer forget(all.known)
 	}
-	if err := nft.Remove(t.table(families[0]), t.table(families[1])); err != nil {
-		return errors.Join(set, t.problem("cannot be removed", err))
+	left, err := t.undo()
+	if removeErr := t.remove(left); removeErr != nil {
+		return errors.Join(err, t.problem("cannot be removed", removeErr))
 	}
-	return set
+	return err
 }

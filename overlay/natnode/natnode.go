@@ -39,6 +39,7 @@ var _ interface {
 
 // Attach opens the tables and makes a node lease by them. stop closes them.
 func Attach(ctx context.Context, to *node.Options, o nat.Options) (stop func(), err error) {
+	o.Log = to.Log
 	rules, err := nat.Open(o)
 	if err != nil {
 		return nil, err
@@ -52,7 +53,7 @@ func Attach(ctx context.Context, to *node.Options, o nat.Options) (stop func(), 
 		cancel()
 		sweeping.Wait()
 		if err := rules.Close(); err != nil {
-			to.Log.Error("the nftables table stays", "err", err)
+			to.Log.Error("not all changes to this machine could be taken back", "err", err)
 		}
 	}, nil
 }

@@ -88,7 +88,7 @@ func (w *world) dial(o Options) (c *Conn, err error) {
 			o.Subflows[i].From = serverAddr(int(n)).Addr().Next()
 		}
 	}
-	o.SetPathManager = true
+	o.SetPathManager, o.RunDir = true, w.runDir
 	w.client.Do(w.t, func() error { c, err = Dial(w.t.Context(), o); return nil })
 	return c, err
 }

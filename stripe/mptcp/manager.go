@@ -4,14 +4,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"net/netip"
-	"sync"
 	"sync/atomic"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
-	"heddle/internal/errhint"
 	"heddle/internal/sysctl"
 	"heddle/path"
 )
@@ -113,6 +111,7 @@ func limit() (int, error) {
 const (
 	enabledFile = "/proc/sys/net/mptcp/enabled"
 	managerFile = "/proc/sys/net/mptcp/pm_type" // since Linux 5.19: 0 in-kernel path manager, 1 user space
+	userSpace   = "1"
 )
 
 // supported returns an error if this machine cannot use MPTCP.
@@ -125,29 +124,4 @@ func supported() error {
 		return &path.Error{What: "mptcp", Why: "it is switched off: net.mptcp.enabled is 0", Hint: "sysctl -w net.mptcp.enabled=1"}
 	}
 	return nil
-}
-
-// borrow makes the next socket use the user-space path manager, which the kernel fixes when it creates a socket. With set,
-// it changes the sysctl until giveBack, which may be called more than once.
-func borrow(set bool) (giveBack func() error, err error) {
-	before, err := sysctl.Get(managerFile)
-	if err != nil {
-		return nil, &path.Error{What: "mptcp", Why: "this kernel has no path manager in user space", Err: err, Hint: "it came with Linux 5.19; use --backend stripe"}
-	}
-	if before == "1" {
-		return func() error { return nil }, nil
-	}
-	if !set {
-		return nil, &path.Error{What: "mptcp", Why: "subflows are not added by programs: net.mptcp.pm_type is " + before,
-			Hint: "`sysctl -w net.mptcp.pm_type=1`; --set-path-manager does it for the moment in which the socket is made"}
-	}
-	if err := sysctl.Set(managerFile, "1"); err != nil {
-		return nil, &path.Error{What: "mptcp", Why: "cannot set net.mptcp.pm_type", Err: err, Hint: errhint.Rights("CAP_NET_ADMIN") + ", or use --backend stripe"}
-	}
-	return sync.OnceValue(func() error {
-		if err := sysctl.Set(managerFile, before); err != nil {
-			return &path.Error{What: "mptcp", Why: "cannot set net.mptcp.pm_type back", Err: err, Hint: "sysctl -w net.mptcp.pm_type=" + before}
-		}
-		return nil
-	}), nil
 }

@@ -64,8 +64,10 @@ type Options struct {
 	Patience time.Duration
 	// SetPathManager permits changing net.mptcp.pm_type while the socket is made.
 	SetPathManager bool
-	Log            *slog.Logger // state changes of subflows; nil for none
-	KeyLog         io.Writer    // TLS keys in SSLKEYLOGFILE format, for experiments; may be nil
+	// RunDir is the directory of the journal of that change, for [Clean] after a crash. SetPathManager needs it.
+	RunDir string
+	Log    *slog.Logger // state changes of subflows; nil for none
+	KeyLog io.Writer    // TLS keys in SSLKEYLOGFILE format, for experiments; may be nil
 }
 
 func (o *Options) complete() error {
@@ -82,6 +84,8 @@ func (o *Options) complete() error {
 		return refuse(fmt.Sprintf("patience is %v, less than a second", o.Patience), "")
 	case len(o.Service) > maxService:
 		return refuse("the service's name has more than 255 bytes", "")
+	case o.SetPathManager && o.RunDir == "":
+		return refuse("there is no directory for the journal of net.mptcp.pm_type", "")
 	case o.Peer.IsZero():
 		return refuse("no key of the peer is given", "`heddle node key` shows a device's key")
 	}
@@ -128,12 +132,12 @@ func Dial(ctx context.Context, o Options) (*Conn, error) {
 
 func (o *Options) connect(ctx context.Context) (*net.TCPConn, error) {
 	first, what := o.Subflows[0], "path "+o.Subflows[0].Name
-	giveBack, err := borrow(o.SetPathManager)
-	if err != nil {
-		return nil, err
-	}
 	for _, s := range o.Subflows {
 		path.GuardAnswers(s.To.Addr())
+	}
+	giveBack, err := o.borrow(ctx) // for the shortest time: others wait
+	if err != nil {
+		return nil, err
 	}
 	d := net.Dialer{KeepAliveConfig: keepAlive(o.Patience), Control: func(_, _ string, raw syscall.RawConn) error {
 		return errors.Join(giveBack(), bindTo(raw, first.Device))

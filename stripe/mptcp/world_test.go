@@ -15,6 +15,7 @@ import (
 type world struct {
 	t              *testing.T
 	client, server nstest.Namespace
+	runDir         string // the client's
 }
 
 const port = 7000
@@ -28,7 +29,7 @@ func newWorld(t *testing.T) *world {
 	if err := supported(); err != nil {
 		t.Skipf("%v", err)
 	}
-	w := &world{t: t, client: nstest.New(t), server: nstest.New(t)}
+	w := &world{t: t, client: nstest.New(t), server: nstest.New(t), runDir: t.TempDir()}
 	for n := 1; n <= 2; n++ {
 		nstest.Link(t, nstest.End{In: w.server, Device: fmt.Sprintf("s%d", n), Addrs: []string{fmt.Sprintf("10.9.%d.1/24", n)}},
 			nstest.End{In: w.client, Device: fmt.Sprintf("c%d", n), Addrs: []string{fmt.Sprintf("10.9.%d.2/24", n)}})

@@ -12,6 +12,7 @@ import (
 
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/cmd/heddle/internal/control"
+	"heddle/cmd/heddle/internal/leftover"
 	"heddle/cmd/heddle/split"
 	"heddle/config"
 	"heddle/path"
@@ -29,7 +30,9 @@ func Command() *cobra.Command {
 		Short: "End a session, and clean up after a crash",
 		Long: `Down asks the session called NAME to end, and waits until it has taken back all
 that it changed on this machine. Where it crashed, or was killed, down takes
-back what it left: routing rules, DNS, and last the kill switch or the guard.
+back what it left: routing rules, DNS, and last the kill switch or the guard;
+of an overlay node the forwarding of the kernel, and then the table that kept it
+to leases. A setting that somebody changed since stays, and down says so.
 
 NAME is what ` + "`heddle status`" + ` shows; the WireGuard file will do as well.`,
 		Example: `  heddle down office
@@ -58,9 +61,12 @@ func runDown(ctx context.Context, name string, say func(string, ...any)) error {
 	if _, notRunning := errors.AsType[*control.NotRunningError](stopErr); stopErr != nil && !notRunning {
 		return stopErr
 	}
-	lines, crashed, err := cleanUp(name)
+	lines, stays, crashed, err := cleanUp(name)
 	for _, line := range lines {
 		say("%s: a crash left this, taken back: %s", name, line)
+	}
+	for _, line := range stays {
+		say("%s: this stays as it is: %s", name, line)
 	}
 	switch {
 	case err != nil:
@@ -74,14 +80,15 @@ func runDown(ctx context.Context, name string, say func(string, ...any)) error {
 }
 
 // cleanUp holds the name while it cleans, so that no session can start meanwhile.
-func cleanUp(name string) (lines []string, crashed bool, err error) {
+func cleanUp(name string) (lines, stays []string, crashed bool, err error) {
 	server, err := control.Listen(name)
 	if err != nil {
-		return nil, false, err
+		return nil, nil, false, err
 	}
 	_, crashed, _ = tunnel.Left(control.Dir(), name) // Clean fails as well where this does
 	lines, err = tunnel.Clean(control.Dir(), name, false)
 	more, backendsErr := split.CleanBackends(name, false, split.Guarded...)
+	settings, stays, settingsErr := leftover.Clean(name)
 	_ = path.RemoveGuard() // it has no effect any more, and removing it takes rights that a session may not need
-	return slices.Concat(lines, more), crashed, errors.Join(err, backendsErr, server.Close())
+	return slices.Concat(lines, more, settings), stays, crashed, errors.Join(err, backendsErr, settingsErr, server.Close())
 }

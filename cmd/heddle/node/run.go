@@ -75,41 +75,46 @@ func runNode(cmd *cobra.Command, n config.Node, asJSON bool) error {
 	}
 	stderr := cmd.ErrOrStderr()
 	o.Log = slog.New(slog.NewTextHandler(stderr, nil))
-	stop, err := hooks(cmd.Context(), n, &o)
-	if err != nil {
-		return err
-	}
-	defer stop()
-	at, err := n.ListenAddr()
-	if err != nil {
-		return err
-	}
-	listener, socket, err := path.ListenBoth(cmd.Context(), at)
-	if err != nil {
-		return err
-	}
-	running, err := node.New(listener, socket, o)
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(stderr, "node: %s listens on %v for %s of %s; its key is %v\n", o.Name, running.Addr(), strings.Join(o.Modes, ", "), text.Count(len(o.Grantors), "grantor"), running.Key())
-	entry := registry.Node{Name: o.Name, Key: o.Identity.Key(), Addresses: n.Address, Modes: o.Modes, ASN: uint32(n.ASN)}
-	if len(entry.Addresses) == 0 {
-		entry.Addresses = []string{running.Addr().String()}
-	}
-	unlist, err := registry.List(cmd.Context(), n.Board, o.Identity, entry, o.Log)
-	if err != nil {
-		return err
-	}
+	var running *node.Node
 	as := runner.Options{Name: "node-" + o.Name, Taken: runner.GoUnseen, Talk: stderr}
 	err = runner.Run(cmd.Context(), as, func(ctx context.Context, r *runner.Runner) error {
+		stop, err := hooks(ctx, n, r, &o)
+		if err != nil {
+			return err
+		}
+		defer stop()
+		at, err := n.ListenAddr()
+		if err != nil {
+			return err
+		}
+		listener, socket, err := path.ListenBoth(ctx, at)
+		if err != nil {
+			return err
+		}
+		made, err := node.New(listener, socket, o)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(stderr, "node: %s listens on %v for %s of %s; its key is %v\n", o.Name, made.Addr(), strings.Join(o.Modes, ", "), text.Count(len(o.Grantors), "grantor"), made.Key())
+		entry := registry.Node{Name: o.Name, Key: o.Identity.Key(), Addresses: n.Address, Modes: o.Modes, ASN: uint32(n.ASN)}
+		if len(entry.Addresses) == 0 {
+			entry.Addresses = []string{made.Addr().String()}
+		}
+		unlist, err := registry.List(ctx, n.Board, o.Identity, entry, o.Log)
+		if err != nil {
+			return err
+		}
+		defer unlist()
+		running = made
 		r.Show(func() control.Status {
-			s := running.Status()
+			s := made.Status()
 			return control.Status{Node: &s}
 		})
-		return running.Run(ctx)
+		return made.Run(ctx)
 	})
-	unlist()
+	if running == nil {
+		return err
+	}
 	status := running.Status()
 	if asJSON {
 		return errors.Join(err, cli.WriteJSON(cmd.OutOrStdout(), status))
@@ -119,12 +124,12 @@ func runNode(cmd *cobra.Command, n config.Node, asJSON bool) error {
 }
 
 // hooks gives the node what its modes need, until stop.
-func hooks(ctx context.Context, n config.Node, o *node.Options) (stop func(), err error) {
+func hooks(ctx context.Context, n config.Node, r *runner.Runner, o *node.Options) (stop func(), err error) {
 	if slices.Contains(o.Modes, client.ModeSurvey) {
 		o.Survey = (&survey.Answerer{}).Survey
 	}
 	if !slices.Contains(o.Modes, client.ModeNAT) {
 		return func() {}, nil
 	}
-	return natHook(ctx, n, o)
+	return natHook(ctx, n, r, o)
 }

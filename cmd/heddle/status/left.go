@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"heddle/cmd/heddle/internal/control"
+	"heddle/cmd/heddle/internal/leftover"
 	backends "heddle/cmd/heddle/split"
 	"heddle/config"
 	"heddle/path"
@@ -37,8 +38,9 @@ func lookLeft(names []string) ([]left, error) {
 		}
 		lines, _, err := tunnel.Left(control.Dir(), name)
 		more, backendsErr := backends.LeftByBackends(name, backends.Guarded...)
-		lines = append(lines, more...)
-		if err := errors.Join(err, backendsErr); err != nil {
+		settings, settingsErr := leftover.Left(name)
+		lines = slices.Concat(lines, more, settings)
+		if err := errors.Join(err, backendsErr, settingsErr); err != nil {
 			lines = append(lines, err.Error())
 		}
 		if len(lines) > 0 {
@@ -55,7 +57,7 @@ func lookLeft(names []string) ([]left, error) {
 func journals() (names []string) {
 	entries, _ := os.ReadDir(control.Dir()) // Names reports a directory that cannot be read
 	for _, entry := range entries {
-		for _, kind := range append([]string{"journal"}, backends.Guarded...) {
+		for _, kind := range slices.Concat([]string{"journal"}, backends.Guarded, leftover.Kinds()) {
 			name, ok := strings.CutSuffix(entry.Name(), "."+kind+".json")
 			if ok && config.CheckSessionName(name) == nil && !slices.Contains(names, name) {
 				names = append(names, name)

@@ -27,14 +27,21 @@ func TestStatusNamesWhatACrashLeft(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "mail.kernel.json"), []byte("damaged"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	const forwarding = `[{"kind":"forwarding","change":{"table":"heddle_nat","setting":{"file":"/proc/sys/net/ipv4/ip_forward","new":"1","old":"0"}}}]`
+	if err := os.WriteFile(filepath.Join(dir, "node-a.nat.json"), []byte(forwarding), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	server, err := control.Listen("lab")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer server.Close()
 	all, err := lookLeft(nil)
-	if err != nil || len(all) != 2 || all[0].Name != "mail" || all[1].Name != "office" || len(all[1].Changes) != 1 {
+	if err != nil || len(all) != 3 || all[0].Name != "mail" || all[1].Name != "node-a" || all[2].Name != "office" || len(all[2].Changes) != 1 {
 		t.Fatalf("found %v, %v", all, err)
+	}
+	if lines := all[1].Changes; len(lines) != 1 || !strings.HasPrefix(lines[0], "sysctl net.ipv4.ip_forward=1 (it is 0), for leases alone") {
+		t.Errorf("of a node: %q", lines)
 	}
 	one, err := lookAt(t.Context(), []string{"office"})
 	if err != nil || len(one.Running) != 0 || len(one.Left) != 1 {

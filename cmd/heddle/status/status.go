@@ -36,10 +36,11 @@ heddle masque serve it prints the flows of each user and the refusals; for
 heddle stream, send and recv each session with its paths; for heddle node run
 and heddle board run what they hold and refused.
 
-A session that crashed may leave changes on this machine, such as a kill switch.
-Status names them until ` + "`heddle down NAME`" + ` undoes them. What keeps the
-kernel's answers to late packets off other networks ends by itself. Without
-NAME, status shows what there still is of it, as far as you may look at it.
+A session or a node that crashed may leave changes on this machine, such as a
+kill switch or forwarding. Status names them until ` + "`heddle down NAME`" + ` undoes
+them. What keeps the kernel's answers to late packets off other networks ends by
+itself. Without NAME, status shows what there still is of it, as far as you may
+look at it.
 
 Loss counts datagrams towards here, if the protocol numbers them. All numbers
 are this machine's own counts. A capture shows what a network really saw: see

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"sync"
 
+	"heddle/cmd/heddle/internal/control"
 	"heddle/config"
 	"heddle/overlay/lease"
 	"heddle/path"
@@ -44,7 +45,13 @@ func dialKernel(ctx context.Context, s config.Stripe, o stripe.Options, to netip
 		}
 		kernel.Subflows = append(kernel.Subflows, f)
 	}
-	c, err := mptcp.Dial(ctx, kernel)
+	if s.SetPathManager {
+		kernel.RunDir, err = control.OwnDir()
+	}
+	var c *mptcp.Conn
+	if err == nil {
+		c, err = mptcp.Dial(ctx, kernel)
+	}
 	if err != nil {
 		leases.Release()
 		return nil, err

@@ -25,6 +25,12 @@ func Dir() string {
 	return filepath.Join(os.TempDir(), "heddle-"+strconv.Itoa(os.Geteuid()))
 }
 
+// OwnDir returns [Dir] after it made it if needed, and checked that nobody else can write to it.
+func OwnDir() (string, error) {
+	dir := Dir()
+	return dir, makeDir(dir)
+}
+
 // makeDir makes the directory if needed, and checks that nobody else can put sockets into it.
 func makeDir(dir string) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {

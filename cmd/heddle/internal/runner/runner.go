@@ -77,6 +77,9 @@ func Run(ctx context.Context, o Options, body func(context.Context, *Runner) err
 	return errors.Join(err, <-answered)
 }
 
+// Seen reports whether the run holds its name. If not, nobody can ask for it by the name, and it must have no journal.
+func (r *Runner) Seen() bool { return r.server != nil }
+
 // Show sets the run's status from now on. status must be safe to call at any time.
 func (r *Runner) Show(status func() control.Status) { r.status.Store(&status) }
 
