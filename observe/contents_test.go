@@ -28,6 +28,9 @@ func rowsOf(t *testing.T, dir string, options Options) []TraceRow {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if got, want := opened.Schema().String(), parquet.SchemaOf(TraceRow{}).String(); got != want {
+		t.Errorf("the columns are not those of the type: %s, want %s", got, want)
+	}
 	if version, _ := opened.Lookup("heddle.columns"); version != "2" {
 		t.Errorf("the columns have version %q", version)
 	}

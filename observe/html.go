@@ -2,52 +2,15 @@ package observe
 
 import (
 	_ "embed"
-	"html/template"
 	"io"
 	"strings"
 
+	"heddle/internal/markup"
 	"heddle/observe/plot"
 )
 
-//go:embed report.html
-var pageText string
-
-var pageTemplate = template.Must(template.New("report").Parse(pageText))
-
-// page is the data of the template.
-type page struct {
-	Report
-	Palette    template.CSS
-	Headlines  []string
-	Timelines  []template.HTML
-	Shares     template.HTML
-	Groups     []group
-	Rows       []row
-	Histograms []histograms
-	Read       []readBy
-	AllLimits  []string
-}
-
-type group struct {
-	Label string
-	Span  int
-}
-
-type row struct {
-	Name  string
-	Sub   bool // part of the row above
-	Cells []string
-}
-
-type histograms struct {
-	Label       string
-	Gaps, Sizes template.HTML
-}
-
-type readBy struct {
-	Who             string
-	Names, Requests []string
-}
+//go:embed report.css
+var pageStyle string
 
 // Compare reports on a session and on other ways to run it.
 func Compare(s *Session, baselines ...*Session) Report {
@@ -61,36 +24,116 @@ func Compare(s *Session, baselines ...*Session) Report {
 // WriteHTML writes the report on a session and its baselines as one self-contained page.
 func WriteHTML(w io.Writer, s *Session, baselines ...*Session) error {
 	r := Compare(s, baselines...)
-	p := page{Report: r, Palette: plot.Palette, Shares: template.HTML(shareBars(r)), AllLimits: r.allLimits()}
+	sessions := append([]*Session{s}, baselines...)
+	var m markup.Page
+	m.Printf(`<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<meta name="color-scheme" content="light dark">
+<title>%s: what each network saw</title>
+<style>
+%s
+%s</style>
+</head>
+<body>
+<header>
+<h1>What each network saw</h1>
+<p class="soft">Session of %s</p>
+</header>
+<main>
+`, r.Label, markup.HTML(plot.Palette), markup.HTML(pageStyle), r.Start.Format("2006-01-02 15:04:05 MST"))
+	var headlines []string
+	for _, session := range r.sessions() {
+		headlines = append(headlines, session.headline())
+	}
+	putList(&m, headlines)
+	m.Put("\n<section><h2>Who saw what, and when</h2>")
 	colour := 0
-	for _, session := range append([]*Session{s}, baselines...) {
-		p.Timelines = append(p.Timelines, template.HTML(session.timeline(colour)))
+	for _, session := range sessions {
+		m.Put(markup.HTML(session.timeline(colour)))
+		colour += len(session.Observers)
+	}
+	m.Printf("</section>\n<section><h2>How much of it</h2>%s</section>\n", markup.HTML(shareBars(r)))
+	putFigures(&m, r)
+	putRead(&m, r)
+	m.Put("<section><h2>The shape of the traffic</h2>\n<p>Encryption hides neither times nor sizes. This is what is left of them at each observer.</p>\n")
+	colour = 0
+	for _, session := range sessions {
 		for i := range session.Observers {
 			o := &session.Observers[i]
-			p.Histograms = append(p.Histograms, histograms{Label: session.Label + ", " + o.Name,
-				Gaps: template.HTML(o.gaps(colour)), Sizes: template.HTML(o.sizes(colour))})
+			m.Printf("<h3>%s, %s</h3><div class=\"pair\">%s%s</div>\n", session.Label, o.Name, markup.HTML(o.gaps(colour)), markup.HTML(o.sizes(colour)))
 			colour++
 		}
 	}
+	m.Printf("</section>\n<section><h2>What this says, and what it does not</h2>\n<p>%s</p>", r.Claim)
+	putList(&m, r.allLimits())
+	m.Put("</section>\n</main>\n</body>\n</html>\n\n")
+	_, err := io.WriteString(w, m.String())
+	return err
+}
+
+func putList(m *markup.Page, items []string) {
+	m.Put("<ul>")
+	for _, item := range items {
+		m.Printf("<li>%s</li>", item)
+	}
+	m.Put("</ul>")
+}
+
+// putFigures adds the table of figures, with a column for each observer.
+func putFigures(m *markup.Page, r Report) {
+	m.Put(`<section><h2>In figures</h2>
+<div class="wide" tabindex="0" role="region" aria-label="Table of figures"><table>
+<thead><tr><td></td>`)
 	for _, session := range r.sessions() {
-		p.Headlines = append(p.Headlines, session.headline())
-		p.Groups = append(p.Groups, group{session.Label, len(session.Observers)})
-		for _, e := range session.Observers {
-			p.Read = append(p.Read, readBy{session.Label + ", " + e.Observer, nameList(e.Names), e.Content.Requests})
-		}
+		m.Printf(`<th scope="colgroup" colspan="%d">%s</th>`, len(session.Observers), session.Label)
 	}
+	m.Put("</tr></thead>\n<tbody>")
 	all := columns(r)
-	observers := row{Name: "observer"}
-	for _, c := range all {
-		observers.Cells = append(observers.Cells, c.observer)
-	}
-	p.Rows = append(p.Rows, observers)
-	for i, name := range rowNames {
-		cells := row{Name: strings.TrimSpace(name), Sub: strings.HasPrefix(name, " ")}
-		for _, c := range all {
-			cells.Cells = append(cells.Cells, c.cells[i])
+	row := func(name string, cell func(column) string) {
+		class := markup.HTML("")
+		if strings.HasPrefix(name, " ") {
+			class = ` class="part"` // of the row above
 		}
-		p.Rows = append(p.Rows, cells)
+		m.Printf(`<tr><th scope="row"%s>%s</th>`, class, strings.TrimSpace(name))
+		for _, c := range all {
+			m.Printf("<td>%s</td>", cell(c))
+		}
+		m.Put("</tr>\n")
 	}
-	return pageTemplate.Execute(w, p)
+	row("observer", func(c column) string { return c.observer })
+	for i, name := range rowNames {
+		row(name, func(c column) string { return c.cells[i] })
+	}
+	m.Put("</tbody></table></div></section>\n")
+}
+
+// putRead adds the table of what each observer could read.
+func putRead(m *markup.Page, r Report) {
+	m.Put(`<section><h2>What could be read</h2>
+<div class="wide" tabindex="0" role="region" aria-label="Table of what could be read"><table class="read">
+<thead><tr><th scope="col">observer</th><th scope="col">names</th><th scope="col">requests</th></tr></thead>
+<tbody>`)
+	items := func(items []string) {
+		m.Put("<td>")
+		for _, item := range items {
+			m.Printf("<code>%s</code><br>", item)
+		}
+		if len(items) == 0 {
+			m.Put("none")
+		}
+		m.Put("</td>")
+	}
+	for _, session := range r.sessions() {
+		for _, e := range session.Observers {
+			m.Printf(`<tr><th scope="row">%s, %s</th>`, session.Label, e.Observer)
+			items(nameList(e.Names))
+			items(e.Content.Requests)
+			m.Put("</tr>\n")
+		}
+	}
+	m.Put("</tbody></table></div></section>\n")
 }

@@ -8,15 +8,14 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/parquet-go/parquet-go"
-
 	"heddle/internal/errhint"
+	"heddle/observe/parquet"
 	"heddle/path"
 )
 
 // TraceRow is what one observer saw of one session, for fingerprinting research. docs/traces.md explains the columns.
 type TraceRow struct {
-	Label     string  `parquet:"label,dict"`   // of the session, such as the page that was visited
+	Label     string  `parquet:"label"`        // of the session, such as the page that was visited
 	Monitored bool    `parquet:"monitored"`    // whether an observer looks for that label
 	Load      int64   `parquet:"load"`         // session number, which its observers' rows share
 	Path      int16   `parquet:"path"`         // observer, from 0 in the order of names; -1 for the only one
@@ -203,13 +202,26 @@ func WriteRows(w io.Writer, rows []TraceRow, about any) error {
 	if err != nil {
 		return err
 	}
-	out := parquet.NewGenericWriter[TraceRow](w, parquet.Compression(&parquet.Zstd), parquet.KeyValueMetadata("heddle", string(text)),
-		parquet.KeyValueMetadata("heddle.columns", strconv.Itoa(TraceColumns)))
-	if _, err := out.Write(rows); err != nil {
-		return fmt.Errorf("write trace: %w", err)
-	}
-	if err := out.Close(); err != nil {
+	err = parquet.Write(w, "TraceRow", traceColumns, rows, parquet.Pair{Key: "heddle", Value: string(text)},
+		parquet.Pair{Key: "heddle.columns", Value: strconv.Itoa(TraceColumns)})
+	if err != nil {
 		return fmt.Errorf("write trace: %w", err)
 	}
 	return nil
+}
+
+// traceColumns are the columns as the tags of [TraceRow] say.
+var traceColumns = []parquet.Column[TraceRow]{
+	parquet.String("label", func(r *TraceRow) string { return r.Label }),
+	parquet.Bool("monitored", func(r *TraceRow) bool { return r.Monitored }),
+	parquet.Int64("load", func(r *TraceRow) int64 { return r.Load }),
+	parquet.Int16("path", func(r *TraceRow) int16 { return r.Path }),
+	parquet.Int32s("time_us", func(r *TraceRow) []int32 { return r.Time }),
+	parquet.Int32s("size", func(r *TraceRow) []int32 { return r.Size }),
+	parquet.Int32s("connection", func(r *TraceRow) []int32 { return r.Connection }),
+	parquet.Int32s("payload", func(r *TraceRow) []int32 { return r.Payload }),
+	parquet.Float32s("entropy", func(r *TraceRow) []float32 { return r.Entropy }),
+	parquet.Float32s("printable", func(r *TraceRow) []float32 { return r.Printable }),
+	parquet.Bytes("first_up", func(r *TraceRow) [][]byte { return r.Up }),
+	parquet.Bytes("first_down", func(r *TraceRow) [][]byte { return r.Down }),
 }

@@ -3,28 +3,19 @@ package demo
 import (
 	_ "embed"
 	"encoding/base64"
-	"errors"
 	"fmt"
-	"html/template"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
 
+	"heddle/internal/markup"
 	"heddle/internal/text"
 	"heddle/path"
 )
 
-//go:embed site.html
-var siteText string
-
-//go:embed cloud.html
-var cloudText string
-
-var (
-	siteTemplate  = template.Must(template.New("site").Parse(siteText))
-	cloudTemplate = template.Must(template.New("cloud").Parse(cloudText))
-)
+//go:embed cloud.css
+var cloudStyle string
 
 // title is the title of a site's page.
 func title(s site) string {
@@ -36,15 +27,24 @@ func writeSite(dir string, s site) error {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
 	}
-	page := struct{ Title, Name, Link, LinkText string }{Title: title(s), Name: s.name}
+	var m markup.Page
+	m.Printf(`<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>%s</title>
+<style>body{font:18px/1.5 system-ui,sans-serif;max-width:36rem;margin:2rem auto;padding:0 1rem}</style>
+</head>
+<body>
+<h1>%[1]s</h1>
+<p>This page is of %[2]s. Nothing on it is made for pseudonyms: it is served by an unmodified web server.</p>
+`, title(s), s.name)
 	if s == newsSite {
-		page.Link, page.LinkText = "https://"+shopSite.name+"/", linkText
+		m.Printf(`<p><a href="https://%s/">%s</a></p>`, shopSite.name, linkText)
 	}
-	f, err := os.OpenFile(filepath.Join(dir, "index.html"), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-	if err != nil {
-		return err
-	}
-	return errors.Join(siteTemplate.Execute(f, page), f.Close())
+	m.Put("\n</body>\n</html>\n")
+	return os.WriteFile(filepath.Join(dir, "index.html"), []byte(m.String()), 0o644)
 }
 
 // cloudRow is one kind of what an observer saw.
@@ -77,20 +77,75 @@ const cloudClaim = "From a capture between the client and the cloud, and from wh
 
 // writeCloudPage writes the page as one file.
 func writeCloudPage(r CloudResult) error {
-	f, err := os.Create(r.Page)
-	if err != nil {
+	var m markup.Page
+	loopback := ""
+	if r.World == "loopback" {
+		loopback = ", over loopback addresses"
+	}
+	m.Printf(`<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
+<meta name="color-scheme" content="light dark">
+<title>What a network sees of visits to a cloud</title>
+<style>
+%s</style>
+</head>
+<body>
+<header>
+<h1>What a network sees of visits to a cloud</h1>
+<p class="soft">%s; with %s%s</p>
+</header>
+<main>
+<p>A person visited %d sites of a cloud, and followed a link from one to another: first by their names, then by pseudonyms. Between her and
+the cloud an observer captured all packets, and then asked each server for its certificate.</p>
+<section><h2>What the observer saw</h2>
+<div class="wide" tabindex="0" role="region" aria-label="What the observer saw"><table>
+<thead><tr><td></td><th scope="col">plain HTTPS</th><th scope="col">pseudonyms</th></tr></thead>
+<tbody>`, markup.HTML(cloudStyle), r.Report.Start.Format("2006-01-02 15:04:05 MST"), r.Client, loopback, len(r.Visited))
+	for _, row := range r.rows() {
+		m.Printf(`<tr><th scope="row">%s</th>`, row.Name)
+		putCell(&m, row.Plain)
+		putCell(&m, row.Pseudonyms)
+		m.Put("</tr>\n")
+	}
+	m.Printf(`</tbody></table></div>
+<p><a href="%s">Packets, sizes and times</a> of both.</p></section>
+`, filepath.Base(r.Details))
+	if r.picture != nil {
+		m.Printf(`<section><h2>What the person saw</h2>
+<figure><img src="data:image/png;base64,%s" alt="The page of a site in Chromium" width="720">
+<figcaption>The first site by its pseudonym. Its own server is unmodified.</figcaption></figure></section>`, base64.StdEncoding.EncodeToString(r.picture))
+	}
+	m.Printf(`
+<section><h2>What this says, and what it does not</h2>
+<p>%s</p>`, cloudClaim)
+	if len(r.Notes) > 0 {
+		m.Put("<ul>")
+		for _, note := range r.Notes {
+			m.Printf("<li>%s</li>", note)
+		}
+		m.Put("</ul>")
+	}
+	m.Put("</section>\n</main>\n</body>\n</html>\n")
+	if err := os.WriteFile(r.Page, []byte(m.String()), 0o666); err != nil {
 		return &path.Error{What: "page " + r.Page, Err: err}
 	}
-	page := struct {
-		CloudResult
-		Rows             []cloudRow
-		Claim, DetailsAt string
-		Picture          template.URL
-	}{CloudResult: r, Rows: r.rows(), Claim: cloudClaim, DetailsAt: filepath.Base(r.Details)}
-	if r.picture != nil {
-		page.Picture = template.URL("data:image/png;base64," + base64.StdEncoding.EncodeToString(r.picture))
+	return nil
+}
+
+// putCell adds what an observer saw of one kind.
+func putCell(m *markup.Page, items []string) {
+	m.Put("<td>")
+	for _, item := range items {
+		m.Printf("<div>%s</div>", item)
 	}
-	return errors.Join(cloudTemplate.Execute(f, page), f.Close())
+	if len(items) == 0 {
+		m.Put(`<div class="soft">none</div>`)
+	}
+	m.Put("</td>")
 }
 
 // Width of a column of names: a pseudonym has 26 characters before its zone.

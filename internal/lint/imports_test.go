@@ -56,6 +56,8 @@ var rules = []struct {
 		"commands and flags are the edge's: they live in cmd"},
 	{slices.Concat(planes, []string{"path", "schedule", "observe", "lab", "experiments", "cmd"}), []string{"github.com/pelletier/go-toml"},
 		"files of settings are read in one place, config, so that their errors look alike"},
+	{slices.Concat(planes, engine, []string{"internal", "path", "proxy", "identity", "schedule", "observe", "config", "board", "cmd"}), []string{"text/template", "html/template"},
+		"a template calls methods by name, so the linker keeps all methods of all types in the binary: write pages with internal/markup"},
 }
 
 // Planes never import each other: cmd joins them through path.

@@ -3,16 +3,17 @@
 package metrics
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"heddle/internal/netutil"
 )
@@ -23,34 +24,47 @@ const Path = "/metrics"
 // LabelTag is the tag of a field that is a map of numbers: the name of the label that its keys are values of.
 const LabelTag = "label"
 
+// textFormat is Prometheus's, which all of its versions read.
+const textFormat = "text/plain; version=0.0.4; charset=utf-8"
+
 // Handler serves the numbers of a status, and those of the process. Fields of unsigned integers are counters, and others gauges; lists,
 // texts and times are left out.
 func Handler(prefix string, status func() any) http.Handler {
-	r := prometheus.NewRegistry()
-	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collector{prefix, status})
 	mux := http.NewServeMux()
-	mux.Handle("GET "+Path, promhttp.HandlerFor(r, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET "+Path, func(w http.ResponseWriter, _ *http.Request) {
+		var b bytes.Buffer
+		write(&b, prefix, status())
+		writeProcess(&b)
+		w.Header().Set("Content-Type", textFormat)
+		_, _ = w.Write(b.Bytes()) // the client is gone if it fails
+	})
 	return mux
 }
 
-// collector implements [prometheus.Collector].
-type collector struct {
-	prefix string
-	status func() any
+// sample is a number of a status.
+type sample struct {
+	name, kind string
+	label      string // with its value, in braces; or empty
+	value      float64
 }
 
-// Describe says nothing: what a status has depends on what runs.
-func (collector) Describe(chan<- *prometheus.Desc) {}
-
-// Collect implements [prometheus.Collector].
-func (c collector) Collect(out chan<- prometheus.Metric) {
-	walk(out, c.prefix, reflect.ValueOf(c.status()), "")
+// write writes the numbers of a status in Prometheus's text format.
+func write(b *bytes.Buffer, prefix string, status any) {
+	var all []sample
+	walk(&all, prefix, reflect.ValueOf(status), "")
+	slices.SortFunc(all, func(x, y sample) int { return cmp.Or(cmp.Compare(x.name, y.name), cmp.Compare(x.label, y.label)) })
+	for i, s := range all {
+		if i == 0 || s.name != all[i-1].name {
+			fmt.Fprintf(b, "# HELP %s %s\n# TYPE %s %s\n", s.name, help, s.name, s.kind)
+		}
+		fmt.Fprintf(b, "%s%s %s\n", s.name, s.label, strconv.FormatFloat(s.value, 'g', -1, 64))
+	}
 }
 
 // help is the same for all: the documentation of the status has more.
 const help = "As in heddle status --json."
 
-func walk(out chan<- prometheus.Metric, name string, v reflect.Value, label string) {
+func walk(out *[]sample, name string, v reflect.Value, label string) {
 	switch v.Kind() {
 	case reflect.Pointer, reflect.Interface:
 		if !v.IsNil() {
@@ -60,14 +74,17 @@ func walk(out chan<- prometheus.Metric, name string, v reflect.Value, label stri
 		walkFields(out, name, v)
 	case reflect.Map:
 		for keys := v.MapRange(); label != "" && keys.Next(); {
-			send(out, name, keys.Value(), label, keys.Key().String())
+			send(out, name, keys.Value(), "{"+label+"=\""+escapes.Replace(keys.Key().String())+"\"}")
 		}
 	default:
-		send(out, name, v)
+		send(out, name, v, "")
 	}
 }
 
-func walkFields(out chan<- prometheus.Metric, name string, v reflect.Value) {
+// escapes are those of a label's value.
+var escapes = strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)
+
+func walkFields(out *[]sample, name string, v reflect.Value) {
 	if v.Type() == reflect.TypeFor[time.Time]() {
 		return
 	}
@@ -90,12 +107,12 @@ func walkFields(out chan<- prometheus.Metric, name string, v reflect.Value) {
 	}
 }
 
-// send sends a number, with the name and the value of its label if it has one.
-func send(out chan<- prometheus.Metric, name string, v reflect.Value, label ...string) {
-	kind, n := prometheus.GaugeValue, 0.0
+// send adds a number, with its label if it has one.
+func send(out *[]sample, name string, v reflect.Value, label string) {
+	kind, n := "gauge", 0.0
 	switch {
 	case v.CanUint():
-		kind, n = prometheus.CounterValue, float64(v.Uint())
+		kind, n = "counter", float64(v.Uint())
 	case v.CanInt():
 		n = float64(v.Int())
 	case v.CanFloat():
@@ -105,11 +122,7 @@ func send(out chan<- prometheus.Metric, name string, v reflect.Value, label ...s
 	case v.Kind() != reflect.Bool:
 		return
 	}
-	var names, values []string
-	if len(label) == 2 {
-		names, values = label[:1], label[1:]
-	}
-	out <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, names, nil), kind, n, values...)
+	*out = append(*out, sample{name, kind, label, n})
 }
 
 // scrapeFor bounds one request.

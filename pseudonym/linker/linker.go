@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
-	"html/template"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -73,7 +72,7 @@ func (l *Linker) follow(w http.ResponseWriter, r *http.Request) {
 		go303(w, to.String())
 	default:
 		l.count.asked.Add(1)
-		web.Write(w, http.StatusOK, web.GoOn{Site: to.Hostname(), URL: template.URL(to.String()), Reason: d.reason, Store: template.URL(d.store)})
+		web.Write(w, http.StatusOK, web.GoOn{Site: to.Hostname(), URL: to.String(), Reason: d.reason, Store: d.store})
 	}
 }
 

@@ -4,8 +4,8 @@ import (
 	"encoding/base64"
 	"encoding/pem"
 	"errors"
-	"html/template"
 	"net/http"
+	"net/url"
 	"time"
 
 	"heddle/internal/errhint"
@@ -14,7 +14,7 @@ import (
 )
 
 // SitePath is the first page, with a site to get a pseudonym of filled in.
-func SitePath(site string) string { return "/?site=" + template.URLQueryEscaper(site) }
+func SitePath(site string) string { return "/?site=" + url.QueryEscape(site) }
 
 // mostSites is how many sites people can pick from. Others have to be typed.
 const mostSites = 500
@@ -69,7 +69,7 @@ func (u *users) say(w http.ResponseWriter, err error) {
 }
 
 func row(r Registration, now time.Time) web.Pseudonym {
-	return web.Pseudonym{Name: r.Name, Site: r.Site, URL: template.URL(r.URL), Ends: r.Expires, Ended: r.Expires.Before(now)}
+	return web.Pseudonym{Name: r.Name, Site: r.Site, URL: r.URL, Ends: r.Expires, Ended: r.Expires.Before(now)}
 }
 
 func (u *users) home(w http.ResponseWriter, r *http.Request) {
@@ -161,7 +161,7 @@ func (u *users) getBoth(r *http.Request, site string, own bool) (p web.Made, err
 }
 
 func webFile(site string, content []byte, use string) web.File {
-	return web.File{Name: site + ".p12", For: use, URL: template.URL("data:application/x-pkcs12;base64," + base64.StdEncoding.EncodeToString(content))}
+	return web.File{Name: site + ".p12", For: use, URL: "data:application/x-pkcs12;base64," + base64.StdEncoding.EncodeToString(content)}
 }
 
 // revoke ends a pseudonym. One who revoked her pseudonym of the store has no way back to its pages.

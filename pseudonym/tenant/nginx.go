@@ -8,6 +8,7 @@ import (
 	_ "embed"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"net/http"
@@ -16,7 +17,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"text/template"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -30,9 +30,7 @@ import (
 )
 
 //go:embed nginx.conf.tmpl
-var nginxText string
-
-var nginxTemplate = template.Must(template.New("nginx").Parse(nginxText))
+var nginxTemplate string
 
 // Times of nginx's files.
 const (
@@ -93,11 +91,7 @@ func (n *Nginx) Serve(ctx context.Context, ready func()) error {
 	if err := os.MkdirAll(filepath.Join(n.dir, "names"), 0o750); err != nil {
 		return err
 	}
-	text, err := n.config()
-	if err != nil {
-		return err
-	}
-	if err := atomicfile.Write(filepath.Join(n.dir, "nginx.conf"), text, 0o644); err != nil {
+	if err := atomicfile.Write(filepath.Join(n.dir, "nginx.conf"), []byte(n.config()), 0o644); err != nil {
 		return err
 	}
 	l, err := netutil.ListenUnix(filepath.Join(n.dir, "check.sock"))
@@ -131,14 +125,21 @@ func (n *Nginx) Serve(ctx context.Context, ready func()) error {
 }
 
 // config returns what nginx.conf includes.
-func (n *Nginx) config() ([]byte, error) {
-	var b bytes.Buffer
-	err := nginxTemplate.Execute(&b, struct {
-		Options
-		Dir, Site, Listen, ZonePattern, SitePattern string
-		Ends                                        []string // of a host in a URL
-	}{n.o, n.dir, n.site, strings.TrimPrefix(n.listen, ":"), regexp.QuoteMeta(string(n.o.Zone)), regexp.QuoteMeta(n.site), []string{"/", `"`, ")", "?", "#", " ", ">", ":443"}})
-	return b.Bytes(), err
+func (n *Nginx) config() string {
+	var gateways, links strings.Builder
+	for _, g := range n.o.Gateways {
+		fmt.Fprintf(&gateways, "set_real_ip_from %s;\n\t", g)
+	}
+	for _, end := range []string{"/", `"`, ")", "?", "#", " ", ">", ":443"} { // of a host in a URL
+		fmt.Fprintf(&links, "sub_filter '//%s%s' '//$ssl_server_name%[2]s';\n\t\t", n.site, end)
+	}
+	return strings.NewReplacer(
+		"{{host}}", n.o.To.Host, "{{scheme}}", n.o.To.Scheme,
+		"{{dir}}", n.dir, "{{listen}}", strings.TrimPrefix(n.listen, ":"),
+		"{{zone pattern}}", regexp.QuoteMeta(string(n.o.Zone)),
+		"{{site}}", n.site, "{{site pattern}}", regexp.QuoteMeta(n.site),
+		"{{gateways}}", gateways.String(), "{{links}}", links.String(),
+	).Replace(nginxTemplate)
 }
 
 // keep has the files of all pseudonyms in the directory. It looks for new ones all the time.

@@ -3,39 +3,31 @@
 package web
 
 import (
-	"bytes"
 	"embed"
-	"html/template"
+	"io"
 	"net/http"
 	"time"
 
+	"heddle/internal/markup"
 	"heddle/pseudonym/work"
 )
 
-//go:embed style.css work.js *.html
+//go:embed style.css work.js
 var files embed.FS
 
 // StylePath is where the pages expect [Style].
 const StylePath = "/style.css"
 
-var pages = map[string]*template.Template{}
-
-func init() {
-	layout := template.Must(template.New("layout.html").Funcs(template.FuncMap{"day": day}).ParseFS(files, "layout.html"))
-	for _, p := range []Page{Home{}, Made{}, Revoke{}, Work{}, Code{}, Message{}, GoOn{}} {
-		pages[p.file()] = template.Must(template.Must(layout.Clone()).ParseFS(files, p.file()))
-	}
+// Page is what a person sees.
+type Page interface {
+	title() string
+	main(*markup.Page)
 }
-
-func day(t time.Time) string { return t.UTC().Format("2 January 2006") }
-
-// Page is what a template shows.
-type Page interface{ file() string }
 
 // Pseudonym is one row of a person's list.
 type Pseudonym struct {
 	Name, Site string
-	URL        template.URL // with the capability
+	URL        string // with the capability
 	Ends       time.Time
 	Ended      bool
 }
@@ -43,7 +35,7 @@ type Pseudonym struct {
 // File is what a person saves. Its URL holds the content, so that no server keeps it.
 type File struct {
 	Name string
-	URL  template.URL
+	URL  string
 	For  string
 }
 
@@ -86,19 +78,11 @@ type (
 	// GoOn asks whether a link shall lead to a site by its plain name.
 	GoOn struct {
 		Site   string
-		URL    template.URL
+		URL    string
 		Reason Reason
-		Store  template.URL // where to get a pseudonym
+		Store  string // where to get a pseudonym
 	}
 )
-
-func (Home) file() string    { return "home.html" }
-func (Made) file() string    { return "made.html" }
-func (Work) file() string    { return "work.html" }
-func (Code) file() string    { return "code.html" }
-func (Revoke) file() string  { return "revoke.html" }
-func (Message) file() string { return "message.html" }
-func (GoOn) file() string    { return "goon.html" }
 
 // Reason is why a link does not lead to a pseudonym.
 type Reason int
@@ -110,18 +94,8 @@ const (
 	NoPseudonym                 // of the target
 )
 
-// NoCertificate, NotTrusted and NoPseudonym are for the template.
-func (g GoOn) NoCertificate() bool { return g.Reason == NoCertificate }
-func (g GoOn) NotTrusted() bool    { return g.Reason == NotTrusted }
-func (g GoOn) NoPseudonym() bool   { return g.Reason == NoPseudonym }
-
 // Write sends a page. Nothing of it is kept in a cache, shown in a frame, or told to other sites.
 func Write(w http.ResponseWriter, status int, p Page) {
-	var b bytes.Buffer
-	if err := pages[p.file()].Execute(&b, p); err != nil {
-		http.Error(w, "this page cannot be shown", http.StatusInternalServerError)
-		return
-	}
 	policy := "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 	if _, ok := p.(Work); ok {
 		policy += "; script-src 'self'"
@@ -138,7 +112,7 @@ func Write(w http.ResponseWriter, status int, p Page) {
 		w.Header().Set(key, value)
 	}
 	w.WriteHeader(status)
-	_, _ = w.Write(b.Bytes()) // the client is gone if it fails
+	_, _ = io.WriteString(w, whole(p)) // the client is gone if it fails
 }
 
 // Style serves the style sheet.

@@ -21,9 +21,9 @@ func TestPages(t *testing.T) {
 	}{
 		"home of a stranger": {Home{Zone: odd, Sites: []string{odd}, Site: odd, Own: true}, []string{"name=\"own\"", "/get"}},
 		"home":               {Home{Zone: odd, Known: true, All: []Pseudonym{p, {Site: "b.example", Ended: true}}}, []string{"/renew", "ended", "1 January 1970", string(p.URL)}},
-		"home, login":        {Home{Zone: odd, Login: true, Site: odd}, []string{"/login?site=%3cb%3e"}},
+		"home, login":        {Home{Zone: odd, Login: true, Site: odd}, []string{"/login?site=%3Cb%3E"}},
 		"home, account":      {Home{Known: true, Account: true}, []string{"/get", "/logout"}},
-		"work":               {Work{odd, odd, work.Puzzle{Text: odd, Bits: 3, Parts: 2}}, []string{"data-bits=\"3\"", "<noscript>", "/?site=%3cb%3e"}},
+		"work":               {Work{odd, odd, work.Puzzle{Text: odd, Bits: 3, Parts: 2}}, []string{"data-bits=\"3\"", "<noscript>", "/?site=%3Cb%3E"}},
 		"code":               {Code{odd}, nil},
 		"made, one lost":     {Made{Zone: "cloud.example", Pseudonym: p, NoOwn: odd}, []string{"could not be made", "store.cloud.example"}},
 		"home, empty":        {Home{Known: true}, []string{"none yet"}},

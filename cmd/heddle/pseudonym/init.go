@@ -1,11 +1,10 @@
 package pseudonym
 
 import (
-	"bytes"
 	"fmt"
 	"net/netip"
 	"path/filepath"
-	"text/template"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -85,9 +84,10 @@ cannot set cookies for each other.`,
 	}, &f)
 }
 
-var cloudFile = template.Must(template.New("").Parse(`# A cloud's pseudonyms, for heddle pseudonym serve.
-zone = "{{.Zone}}"
-gateways = [{{range $i, $a := .Gateways}}{{if $i}}, {{end}}"{{$a}}"{{end}}]   # public addresses of the gateway
+// cloudFile is the format of the operator's file: of its zone, and of its gateways in quotes.
+const cloudFile = `# A cloud's pseudonyms, for heddle pseudonym serve.
+zone = "%[1]s"
+gateways = [%[2]s]   # public addresses of the gateway
 listen = [":443"]             # the gateway
 dns = [":53"]                 # the nameserver, UDP and TCP
 store = "127.0.0.1:4480"      # where the store listens, and the gateway finds it
@@ -98,7 +98,7 @@ life = "2160h"                # of a pseudonym, until its holder renews it
 most = 200                    # pseudonyms of one person
 work = 20                     # 2^20 hashes for one registration too many of an address; 0: those have to wait
 audit = "audit.log"           # counts of what happens, without names; "" for none
-# certificate = "fullchain.pem"         # of a public CA, for store.{{.Zone}} and linker.{{.Zone}}
+# certificate = "fullchain.pem"         # of a public CA, for store.%[1]s and linker.%[1]s
 # key = "privkey.pem"
 # stores = ["192.0.2.1:4480", "192.0.2.2:4480"]   # all stores, if there are several; linkers is the same for linkers
 # gateway-mode = "auto"                 # or v6, handoff, fdpass, proxy: how the gateway leads connections to sites
@@ -106,9 +106,9 @@ audit = "audit.log"           # counts of what happens, without names; "" for no
 # v6-device = "eth0"                    # where clients' packets arrive
 # metrics = "127.0.0.1:9480"            # for Prometheus
 # login = "https://accounts.example"   # people need an account there (OpenID Connect)
-# login-client = "pseudonyms"          # let it lead back to https://store.{{.Zone}}/login/done
+# login-client = "pseudonyms"          # let it lead back to https://store.%[1]s/login/done
 # login-secret = "login-secret"        # file
-`))
+`
 
 func runInit(cmd *cobra.Command, zone pseudonym.Zone, f initFlags) error {
 	if len(f.Gateway) == 0 {
@@ -126,16 +126,9 @@ func runInit(cmd *cobra.Command, zone pseudonym.Zone, f initFlags) error {
 	if err := create(); err != nil {
 		return err
 	}
-	var text bytes.Buffer
-	err := cloudFile.Execute(&text, struct {
-		Zone     pseudonym.Zone
-		Gateways []string
-	}{zone, f.Gateway})
-	if err != nil {
-		return err
-	}
+	text := fmt.Sprintf(cloudFile, zone, `"`+strings.Join(f.Gateway, `", "`)+`"`)
 	file := filepath.Join(f.Dir, fileName)
-	if err := atomicfile.CreatePrivate(file, text.Bytes()); err != nil {
+	if err := atomicfile.CreatePrivate(file, []byte(text)); err != nil {
 		return err
 	}
 	made := "made " + file + " and its keys; keep " + cloud.RootKey + " elsewhere"

@@ -2,7 +2,7 @@
 const MOST = 1 // the largest number of pieces; the sidecar sets it
 const UNITS = false // objects come in as many units as they take, and each page in as many as any other; the sidecar sets it
 const QUIET = 100 // ms without a request after which a page has loaded
-const PATIENCE = 1000 // the same if such a page needed more before
+const PATIENCE = 1000 // the same if such a page needed more before, or nobody opened it before
 const STREAM = 30000 // the same if a large object is on its way: its end often starts other requests
 const LANES = 8 // units at a time that a page fetches, if it is known how many it needs
 const PLAIN = '/.well-known/heddle/plain'
@@ -28,12 +28,12 @@ self.addEventListener('fetch', (event) => {
 
 // Pages that are loading, by the browser's name for them: how many pieces each had, how many of these it needed, how many without content
 // came after a pause, how many are on their way, how many such a page needed at most before, how many any page has as far as it knows, the
-// sidecar's number of it, and how many objects, and large ones, are on their way.
+// sidecar's number of it, how many objects, and large ones, are on their way, and whether settle is at work or has been.
 const pages = new Map()
 
 function pageOf(id) {
   if (!pages.has(id)) {
-    pages.set(id, { had: 0, needed: 0, late: 0, flying: 0, largest: 0, most: 0, number: 0, open: 0, streams: 0, settles: false })
+    pages.set(id, { had: 0, needed: 0, late: 0, flying: 0, largest: 0, most: 0, number: 0, open: 0, streams: 0, settles: false, settled: false })
     if (pages.size > 100) pages.delete(pages.keys().next().value)
   }
   return pages.get(id)
@@ -48,8 +48,10 @@ async function settle(page) {
       await new Promise((resolve) => setTimeout(resolve, QUIET))
       quiet = before === page.had ? quiet + QUIET : 0
     }
-    const late = () => { page.late++; return filler(page, page.number) }
-    if (page.needed >= page.most) await late()
+    const learn = !page.settled // a page that goes on loading would need more each time
+    page.settled = true
+    const late = () => { page.late++; return learn ? filler(page, page.needed, page.number) : filler(page, 0) }
+    if (learn && page.needed > Math.min(page.largest, page.most - 1)) await late()
     await Promise.all(Array.from({ length: Math.max(0, page.most - page.had) }, late))
   } finally {
     page.settles = false
@@ -59,16 +61,16 @@ async function settle(page) {
 // patience is how many ms without a request say that a page has loaded.
 function patience(page) {
   if (page.streams) return STREAM
-  return page.needed < page.largest ? PATIENCE : QUIET
+  return page.needed < page.largest || !page.largest ? PATIENCE : QUIET
 }
 
 // filler fetches a unit without content. It tells how many units the page needed, with its number if it has loaded, and learns how many a page
-// has. Units without content do not count: a page that goes on loading after them would need more each time.
-async function filler(page, number = 0) {
+// has.
+async function filler(page, needed, number = 0) {
   page.had++
   page.flying++
   try {
-    const response = await fetch('/.well-known/heddle/pad', { headers: { [HEADER]: `${newID()} 0 ${digits(page.needed)} pad ${digits(number)}` }, credentials: 'same-origin', cache: 'no-store' })
+    const response = await fetch('/.well-known/heddle/pad', { headers: { [HEADER]: `${newID()} 0 ${digits(needed)} pad ${digits(number)}` }, credentials: 'same-origin', cache: 'no-store' })
     await response.arrayBuffer()
     page.most = Number(response.headers.get(HEADER))
   } finally {
@@ -80,7 +82,7 @@ async function filler(page, number = 0) {
 // many as such a page ever needed, and for one of settle, which tells how many that were.
 function spread(page) {
   const room = page.largest && page.most - 1 - Math.max(0, page.largest - page.needed)
-  while (page.flying < LANES && page.had < room) filler(page).catch(() => {}) // settle fetches another one
+  while (page.flying < LANES && page.had < room) filler(page, page.settled ? 0 : page.needed).catch(() => {}) // settle fetches another one
 }
 
 function landed(page) {

@@ -1,0 +1,7 @@
+//go:build !linux
+
+package metrics
+
+import "io"
+
+func writeSystem(io.Writer) {}
