@@ -1,0 +1,168 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"heddle/internal/netutil"
+	"heddle/lab"
+	"heddle/lab/peer"
+)
+
+// Return measures how soon a path that was cut until it was silent is up again after it came back: with `heddle up` and each
+// backend of `heddle split` around the unmodified wireguard-go, over paths of 10, 15 and 25 ms, while the tunnel is idle, has
+// bursts, and is full.
+func Return() Bench {
+	return Bench{
+		name: "return",
+		topologies: func(quick bool) []*topology {
+			loads, periods := []string{"idle", "bursty", "full"}, []string{"100ms", "10ms"}
+			if quick {
+				loads, periods = []string{"bursty"}, periods[:1]
+			}
+			var all []*topology
+			for _, load := range loads {
+				for _, every := range periods {
+					all = append(all, returnTopology(load, every))
+				}
+			}
+			return all
+		},
+		paper: func(string) *float64 { return nil },
+		goal:  func(string) string { return "2 s" },
+	}
+}
+
+func returnTopology(load, every string) *topology {
+	t := &tunnel{}
+	split := func(flags ...string) wireguardClient {
+		to := wireguardEndpoint
+		if flags[1] == "relay" {
+			to, flags = relayEndpoint, append(flags, "--listen", relayEndpoint.String())
+		}
+		return startSplit(to, append(flags, "--every", every)...)
+	}
+	return &topology{name: load + "/" + every, world: lab.ThreeWaysUnequal(), serve: t.serve, cases: []variant{
+		t.returning("up", load, heddleUp(every, lab.Ways)),
+		t.returning("relay", load, split("--backend", "relay")),
+		t.returning("kernel", load, split("--backend", "kernel")),
+		t.returning("route", load, split("--backend", "route")),
+	}}
+}
+
+// comesBack is the path that is cut and restored.
+const comesBack = "lte"
+
+// returning cuts a path of the client until it is silent, restores it, and measures the time until it is up.
+func (t *tunnel) returning(name, load string, client wireguardClient) variant {
+	return variant{name, func(ctx context.Context, s *stage, seed int) (all []figure, err error) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		iperf, err := peer.IperfServer(ctx, s.Host("server"), iperfAddr)
+		if err != nil {
+			return nil, err
+		}
+		defer iperf.Stop()
+		running, err := client(ctx, s, t, seed)
+		if err != nil {
+			return nil, err
+		}
+		defer func() {
+			for _, p := range running {
+				p.Stop()
+			}
+		}()
+		if err := awaitTunnel(ctx, s, running); err != nil {
+			return nil, err
+		}
+		working, stop := context.WithCancel(ctx)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			s.keepBusy(working, load)
+		}()
+		defer func() {
+			stop()
+			<-done
+		}()
+		link := s.Link(comesBack)
+		defer func() { err = errors.Join(err, link.Restore()) }()
+		if err := s.awaitState(ctx, "up"); err != nil {
+			return nil, errors.Join(err, logs(running...))
+		}
+		if err := link.Cut(); err != nil {
+			return nil, err
+		}
+		if err := s.awaitState(ctx, "silent"); err != nil {
+			return nil, errors.Join(err, logs(running...))
+		}
+		if err := errors.Join(s.ResetLateness(), link.Restore()); err != nil {
+			return nil, err
+		}
+		began := time.Now()
+		if err := s.awaitState(ctx, "up"); err != nil {
+			return nil, errors.Join(err, logs(running...))
+		}
+		return []figure{{"", "return", "s", time.Since(began).Seconds()}}, nil
+	}}
+}
+
+// keepBusy keeps the tunnel at work until ctx ends.
+func (s *stage) keepBusy(ctx context.Context, load string) {
+	command := map[string][]string{
+		"idle":   {"ping", "-q", "-i", "0.3", iperfAddr.Addr().String()},
+		"bursty": {"iperf3", "-c", iperfAddr.Addr().String(), "-R", "-t", "600", "-b", "2M/60"},
+		"full":   {"iperf3", "-c", iperfAddr.Addr().String(), "-R", "-t", "600"},
+	}[load]
+	for netutil.Sleep(ctx, 100*time.Millisecond) == nil {
+		_ = s.Host("client").Command(ctx, command[0], command[1:]...).Run() // it ends with ctx, or when its connection does
+	}
+}
+
+// pathState is what heddle status says of a path.
+type pathState struct {
+	Name  string `json:"name"`
+	State string `json:"state"`
+}
+
+// paths are those of the session that began last, by Heddle's status.
+func (s *stage) paths(ctx context.Context) ([]pathState, error) {
+	out, err := s.Host("client").Command(ctx, s.heddle, "status", "--json").Output()
+	if err != nil {
+		return nil, err
+	}
+	var all struct {
+		Running []struct {
+			Sessions []struct {
+				Paths []pathState `json:"paths"`
+			} `json:"sessions"`
+		} `json:"running"`
+	}
+	if err := json.Unmarshal(out, &all); err != nil {
+		return nil, err
+	}
+	if len(all.Running) == 0 || len(all.Running[0].Sessions) == 0 {
+		return nil, errors.New("there is no session")
+	}
+	sessions := all.Running[0].Sessions
+	return sessions[len(sessions)-1].Paths, nil
+}
+
+// awaitState waits until the path that is cut and restored has a state.
+func (s *stage) awaitState(ctx context.Context, state string) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for {
+		paths, err := s.paths(ctx)
+		if slices.Contains(paths, pathState{comesBack, state}) {
+			return nil
+		}
+		if netutil.Sleep(ctx, 20*time.Millisecond) != nil {
+			return errors.Join(fmt.Errorf("path %s is not %s within a minute: %+v", comesBack, state, paths), err)
+		}
+	}
+}
