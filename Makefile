@@ -11,8 +11,9 @@ HEDDLE  := bin/heddle
 # they compute, so twice as many packages are tested at once as there are processors.
 # Nobody debugs test binaries that go test throws away, and what a debugger reads takes half of the time in which they are linked.
 TEST    := $(GO) test -vet=off -ldflags=-w -timeout 1h -p $(shell expr 2 \* $$(getconf _NPROCESSORS_ONLN))
-# What starts goroutines that share something is tested under the race detector, and not without it again. Each program that is
-# built so waits at its end for late reports, by itself a second; tests start hundreds of such programs.
+# What has goroutines is tested under the race detector, and not without it again. Each program that is built so waits at its end for
+# late reports, by itself a second; tests start hundreds of such programs.
+THREADS := '^\s*(defer )?go |\.Go\(|\<sync\.|synctest|httptest\.New|t\.Parallel\(\)'
 RACE    := ./path/... ./split/... ./stripe/... ./overlay/... ./board/... ./observe ./cmd/... ./proxy/... ./internal/... ./disguise/... ./pseudonym/... ./lab
 
 .PHONY: all build demo test lint fuzz bench man install eval eval-test clean
@@ -35,7 +36,8 @@ test: export GORACE := atexit_sleep_ms=20
 test:
 	@dist/install-deps test
 	@$(MAKE) --no-print-directory --output-sync=target eval & beside=$$!; $(MAKE) --no-print-directory build lint && wait $$beside
-	@raced=$$($(GO) list $(RACE) | grep -v /internal/lint); rest=$$($(GO) list ./... | grep -v /internal/lint | grep -vxF "$$raced"); \
+	@threads=$$(grep -lE $(THREADS) $$(git ls-files '*.go') | xargs -n1 dirname | sort -u | sed 's|^|heddle/|'); \
+	raced=$$($(GO) list $(RACE) | grep -v /internal/lint | grep -xF "$$threads"); rest=$$($(GO) list ./... | grep -v /internal/lint | grep -vxF "$$raced"); \
 	alone=$$(grep -rl --include=*_test.go '^func Test.*Alone(' . | xargs -n1 dirname | sort -u); \
 	echo "$(TEST) -race, then the rest, then those that are alone"; \
 	$(MAKE) --no-print-directory -k -j2 --output-sync=target board-bft-test eval-test & beside=$$!; failed=0; \
