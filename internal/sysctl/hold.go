@@ -12,8 +12,8 @@ import (
 // ErrHeld means that another process, or another goroutine, holds a setting.
 var ErrHeld = errors.New("another process holds it")
 
-// holdPatience bounds the wait for others, each of which needs a few milliseconds: a wait costs the user's time too.
-const holdPatience = 2 * time.Second
+// holdPatience bounds the wait for others, each of which needs a few milliseconds, or a second on a busy machine.
+const holdPatience = 10 * time.Second
 
 // Hold makes all others who call it for this setting wait until release, also those with another run directory. It locks the
 // kernel's own file, of which each network namespace has one. Anybody who may read the file can lock it for ever, so Hold

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"heddle/internal/nstest"
@@ -101,10 +102,12 @@ func TestHold(t *testing.T) {
 	if _, err := Hold(ended, file); !errors.Is(err, ErrHeld) {
 		t.Errorf("while it is held: %v", err)
 	}
-	begin := time.Now()
-	if _, err := Hold(t.Context(), file); !errors.Is(err, ErrHeld) || time.Since(begin) < holdPatience {
-		t.Errorf("after %v: %v", time.Since(begin), err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		if _, err := Hold(t.Context(), file); !errors.Is(err, ErrHeld) || time.Since(begin) < holdPatience {
+			t.Errorf("after %v: %v", time.Since(begin), err)
+		}
+	})
 	next := make(chan error, 1)
 	go func() {
 		release, err := Hold(t.Context(), file)
