@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // failure takes the place of a test that fails.
@@ -36,11 +37,31 @@ func TestUntil(t *testing.T) {
 		}
 		var f failure
 		defer func() {
-			if recover(); f.said != "for 1m0s: not yet: never" {
+			if recover(); f.said != "for 2m0s: not yet: never" {
 				t.Errorf("it said %q", f.said)
 			}
 		}()
 		Await(&f, "never", func() bool { return false })
+	})
+}
+
+// What is slow to look at is looked at more seldom.
+func TestPause(t *testing.T) {
+	for look, want := range map[time.Duration]time.Duration{0: time.Millisecond, 20 * time.Millisecond: 180 * time.Millisecond, time.Minute: time.Second} {
+		if got := pause(look); got != want {
+			t.Errorf("after a look of %v it waits %v, want %v", look, got, want)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		began, looks := time.Now(), 0
+		Await(t, "a minute has passed", func() bool {
+			looks++
+			time.Sleep(10 * time.Millisecond)
+			return time.Since(began) > time.Minute
+		})
+		if looks > 700 {
+			t.Errorf("it looked %d times", looks)
+		}
 	})
 }
 

@@ -73,7 +73,12 @@ func TestMoshProxy(t *testing.T) {
 }
 
 func TestMoshSessionNames(t *testing.T) {
-	t.Setenv("HEDDLE_RUN_DIR", t.TempDir())
+	dir, err := os.MkdirTemp("", "") // shorter than that of the test: the names of sockets are
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	t.Setenv("HEDDLE_RUN_DIR", dir)
 	for _, c := range []struct{ host, want string }{
 		{"user@server.example", "mosh-server.example"}, {"server.example", "mosh-server.example-2"},
 		{"2001:db8::1", "mosh-2001-db8-1"}, {strings.Repeat("long", 30), "mosh-" + strings.Repeat("long", 30)[:55]},
