@@ -227,39 +227,50 @@ func (s *State) readWindow(fd int) error {
 
 // Resume ends a move here: the connection goes on at this side. If it fails, the connection is lost.
 func (h *Held) Resume() (*net.TCPConn, error) {
-	err := control(h.conn, func(fd int) error {
-		if h.new != nil {
-			if err := h.new.fillLast(fd); err != nil {
-				return err
-			}
-		}
-		// A probe of the window would show the peer that something happened.
-		if err := set(fd, unix.TCP_REPAIR, unix.TCP_REPAIR_OFF_NO_WP); err != nil {
-			return err
-		}
-		// Repair ended with SO_REUSEADDR off, so that no program could listen at the port while the connection lasts.
-		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
-			return err
-		}
-		if err := acceptAll(fd); err != nil || h.new == nil {
-			return err
-		}
-		if err := write(fd, h.new.Send[len(h.new.Send)-h.new.Unsent:]); err != nil {
-			return fmt.Errorf("what was not sent: %w", err)
-		}
-		return resize(fd, unix.SO_SNDBUFFORCE, int(h.new.SendBuffer))
-	})
-	if err != nil {
+	if h.new != nil {
+		return h.adopt()
+	}
+	if err := control(h.conn, func(fd int) error { return resume(fd, nil) }); err != nil {
 		netutil.Reset(h.conn)
 		return nil, err
 	}
 	return h.conn, nil
 }
 
+// resume ends the repair of a socket. A new one gets the rest of its state.
+func resume(fd int, s *State) error {
+	if s != nil {
+		if err := s.fillLast(fd); err != nil {
+			return err
+		}
+	}
+	// A probe of the window would show the peer that something happened.
+	if err := set(fd, unix.TCP_REPAIR, unix.TCP_REPAIR_OFF_NO_WP); err != nil {
+		return err
+	}
+	// Repair ended with SO_REUSEADDR off, so that no program could listen at the port while the connection lasts.
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
+		return err
+	}
+	if err := acceptAll(fd); err != nil || s == nil {
+		return err
+	}
+	if err := write(fd, s.Send[len(s.Send)-s.Unsent:]); err != nil {
+		return fmt.Errorf("what was not sent: %w", err)
+	}
+	return resize(fd, unix.SO_SNDBUFFORCE, int(s.SendBuffer))
+}
+
+// handled waits some milliseconds until the kernel has handled all packets that came before, each of which it handles within one RCU section.
+var handled = rounds{do: func() { _, _, _ = unix.Syscall(unix.SYS_MEMBARRIER, membarrierGlobal, 0, 0) }}
+
 // Close closes the socket without a packet to the peer. Before, it waits some milliseconds until the socket has ignored the packets that this
 // machine had let pass when it began to lead them elsewhere: without a socket the kernel would answer them with a reset.
 func (h *Held) Close() error {
-	_, _, _ = unix.Syscall(unix.SYS_MEMBARRIER, membarrierGlobal, 0, 0) // the kernel handles a packet within one RCU section
+	handled.wait()
+	if h.new != nil {
+		return unix.Close(h.fd) // it is still in repair
+	}
 	err := control(h.conn, func(fd int) error { return set(fd, unix.TCP_REPAIR, unix.TCP_REPAIR_ON) })
 	return errors.Join(err, h.conn.Close())
 }

@@ -1,0 +1,45 @@
+package tcprepair
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A round serves all who came before it began, and nobody who came later.
+func TestRounds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var begun atomic.Int32
+		r := &rounds{do: func() {
+			begun.Add(1)
+			time.Sleep(time.Second)
+		}}
+		start := time.Now()
+		var all sync.WaitGroup
+		came := func(after, want time.Duration) {
+			all.Go(func() {
+				time.Sleep(after)
+				if r.wait(); time.Since(start) != want {
+					t.Errorf("who came after %v waited until %v, not %v", after, time.Since(start), want)
+				}
+			})
+		}
+		const ms = time.Millisecond
+		came(0, time.Second)
+		for i := range time.Duration(10) {
+			came((100+i)*ms, 2*time.Second)
+		}
+		came(1500*ms, 3*time.Second)
+		came(5*time.Second, 6*time.Second)
+		all.Wait()
+		if n := begun.Load(); n != 4 {
+			t.Errorf("%d rounds", n)
+		}
+		synctest.Wait()
+		if r.running || r.next != nil {
+			t.Error("a round runs for nobody")
+		}
+	})
+}
