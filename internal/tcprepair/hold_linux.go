@@ -51,7 +51,7 @@ func Hold(c *net.TCPConn) (*Held, error) {
 		}
 		// A filter of the socket leaves no moment in which the kernel acknowledges data that State has not seen. A rule of the machine would, as
 		// packets that have passed it are still on their way to the socket.
-		if err := netutil.RefuseAll(fd); err != nil {
+		if err := refuse(fd); err != nil {
 			return errors.Join(err, set(fd, unix.TCP_REPAIR, unix.TCP_REPAIR_OFF_NO_WP))
 		}
 		// An acknowledgement that is due leaves now, and not when the new side has sent later timestamps.

@@ -88,7 +88,7 @@ func (s State) connect(fd int, o Options) error {
 	if err := set(fd, unix.TCP_REPAIR, unix.TCP_REPAIR_ON); err != nil {
 		return refused(err)
 	}
-	if err := netutil.RefuseAll(fd); err != nil {
+	if err := refuse(fd); err != nil {
 		return err
 	}
 	if o.Foreign {

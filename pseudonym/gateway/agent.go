@@ -151,10 +151,9 @@ func (a *Agent) begin(held *tcprepair.Held, sidecar *net.UnixConn) error {
 	if err != nil {
 		return errors.Join(err, sidecar.Close())
 	}
-	_, err = sidecar.Write([]byte{passBegin})
-	if err = taken(sidecar, err); err != nil {
+	if _, err = sidecar.Write([]byte{passBegin}); err != nil {
 		tcprepair.ResetDescriptor(fd)
-		return errors.Join(err, sidecar.Close())
+		return errors.Join(taken(sidecar, err), sidecar.Close())
 	}
 	a.sidecar.keep(struct{}{}, sidecar)
 	return tcprepair.CloseDescriptor(fd) // the sidecar has it

@@ -22,7 +22,8 @@ import (
 // socket may pass connections.
 //
 // An agent passes a connection that it takes over before that may speak, so that the sidecar works on the answer to the client meanwhile. The
-// version says so, and one byte follows when the connection may speak. If none does, the sidecar closes it, which the client does not notice.
+// version says so, and one byte follows when the connection may speak, in place of the sidecar's answer. If none does, the sidecar closes
+// the connection, which the client does not notice.
 const (
 	passVersion   = 1
 	passSilent    = 2 // in place of passVersion

@@ -301,19 +301,18 @@ func TestPassSilent(t *testing.T) {
 			near.SetDeadline(until)
 			way.SetDeadline(until)
 			client := netip.MustParseAddrPort("192.0.2.7:1234")
-			given := make(chan error, 1)
-			go func() {
-				given <- giveTaken(way.(*net.UnixConn), far, passage{client, []byte("hello"), true})
-				far.Close()
-			}()
+			raw, err := far.(*net.UnixConn).File()
+			if err == nil {
+				err = giveDescriptor(way.(*net.UnixConn), int(raw.Fd()), passage{client, []byte("hello"), true}.message())
+			}
+			if err := errors.Join(err, raw.Close(), far.Close()); err != nil {
+				t.Fatal(err)
+			}
 			c, err := in.Accept()
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer c.Close()
-			if err := <-given; err != nil {
-				t.Fatal(err)
-			}
 			b := make([]byte, 5)
 			if _, err := io.ReadFull(c, b); err != nil || string(b) != "hello" || c.RemoteAddr().String() != client.String() {
 				t.Errorf("%q from %v, %v", b, c.RemoteAddr(), err)

@@ -89,15 +89,13 @@ func (p *passedListener) take(way *passWay) error {
 		c.Close()
 		return net.ErrClosed
 	}
-	if _, err = way.Write([]byte{passTaken}); c.begun == nil {
+	if c.begun == nil {
+		_, err = way.Write([]byte{passTaken})
 		return err
 	}
 	answer := make([]byte, 1)
 	_ = way.SetDeadline(time.Now().Add(moveFor))
-	if _, other := io.ReadFull(way, answer); err == nil {
-		err = other
-	}
-	if err == nil && answer[0] != passBegin {
+	if _, err = io.ReadFull(way, answer); err == nil && answer[0] != passBegin {
 		err = errPass
 	}
 	if err != nil {
