@@ -87,11 +87,12 @@ func (h *Held) State() (s State, err error) {
 	err = control(h.conn, func(fd int) error {
 		// Packets that passed the filter before it was set may still be on their way on another processor.
 		for range looks {
-			before, err := read(fd)
-			if err != nil {
-				return err
+			var before State
+			err := before.readNumbers(fd)
+			if err == nil {
+				s, err = read(fd)
 			}
-			if s, err = read(fd); err != nil {
+			if err != nil {
 				return err
 			}
 			if same(before, s) {
@@ -132,10 +133,18 @@ func read(fd int) (s State, err error) {
 			s.SendScale, s.ReceiveScale = s.ReceiveScale, s.SendScale
 		}
 	}
-	if err := s.readQueues(fd); err != nil {
+	if err := s.readOptions(fd); err != nil {
 		return s, err
 	}
-	return s, s.readOptions(fd)
+	return s, s.readNumbers(fd)
+}
+
+// readNumbers reads what packets change.
+func (s *State) readNumbers(fd int) error {
+	if err := s.readQueues(fd); err != nil {
+		return err
+	}
+	return s.readWindow(fd)
 }
 
 func bytesOf[T any](v *T) []byte {
@@ -209,10 +218,7 @@ func (s *State) readOptions(fd int) error {
 	s.NoDelay = number(unix.IPPROTO_TCP, unix.TCP_NODELAY) != 0
 	s.KeepAlive = KeepAlive{number(unix.SOL_SOCKET, unix.SO_KEEPALIVE) != 0, uint16(number(unix.IPPROTO_TCP, unix.TCP_KEEPIDLE)),
 		uint16(number(unix.IPPROTO_TCP, unix.TCP_KEEPINTVL)), uint16(number(unix.IPPROTO_TCP, unix.TCP_KEEPCNT))}
-	if failed != nil {
-		return failed
-	}
-	return s.readWindow(fd)
+	return failed
 }
 
 func (s *State) readWindow(fd int) error {

@@ -138,6 +138,9 @@ func (s State) fill(fd int) error {
 			return fmt.Errorf("TCP_TIMESTAMP: %w", err)
 		}
 	}
+	if len(s.Receive) == 0 {
+		return nil
+	}
 	if err := resize(fd, unix.SO_RCVBUFFORCE, room(s.ReceiveBuffer, s.Receive)); err != nil {
 		return err
 	}
@@ -149,11 +152,13 @@ func (s State) fill(fd int) error {
 
 // fillLast sets the queue of what was sent, as the socket repeats that from then on, and the window last, as it depends on the queues.
 func (s State) fillLast(fd int) error {
-	if err := resize(fd, unix.SO_SNDBUFFORCE, room(s.SendBuffer, s.Send)); err != nil {
-		return err
-	}
-	if err := fillQueue(fd, queueSend, s.Send[:len(s.Send)-s.Unsent]); err != nil {
-		return err
+	if len(s.Send) > 0 {
+		if err := resize(fd, unix.SO_SNDBUFFORCE, room(s.SendBuffer, s.Send)); err != nil {
+			return err
+		}
+		if err := fillQueue(fd, queueSend, s.Send[:len(s.Send)-s.Unsent]); err != nil {
+			return err
+		}
 	}
 	window := unsafe.String(&bytesOf(&s.Window)[0], unsafe.Sizeof(s.Window))
 	if err := unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_REPAIR_WINDOW, window); err != nil {
