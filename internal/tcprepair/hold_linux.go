@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -267,10 +268,10 @@ func resume(fd int, s *State) error {
 	return resize(fd, unix.SO_SNDBUFFORCE, int(s.SendBuffer))
 }
 
-// handled waits some milliseconds until the kernel has handled all packets that came before, each of which it handles within one RCU section.
-var handled = rounds{do: func() { _, _, _ = unix.Syscall(unix.SYS_MEMBARRIER, membarrierGlobal, 0, 0) }}
+// handled waits until the kernel has handled all packets that came before, each of which it handles within one RCU section.
+var handled = rounds{pause: 100 * time.Millisecond, do: func() { _, _, _ = unix.Syscall(unix.SYS_MEMBARRIER, membarrierGlobal, 0, 0) }}
 
-// Close closes the socket without a packet to the peer. Before, it waits some milliseconds until the socket has ignored the packets that this
+// Close closes the socket without a packet to the peer. Before, it waits some tenths of a second until the socket has ignored the packets that this
 // machine had let pass when it began to lead them elsewhere: without a socket the kernel would answer them with a reset.
 func (h *Held) Close() error {
 	handled.wait()

@@ -1,10 +1,15 @@
 package tcprepair
 
-import "sync"
+import (
+	"sync"
+	"time"
+)
 
-// rounds lets callers share what takes milliseconds and a thread.
+// rounds lets callers share what takes milliseconds and a thread. While a thread of Go waits in the kernel, the runtime looks after it every 20
+// microseconds for some milliseconds, so rounds have pauses.
 type rounds struct {
 	do      func()
+	pause   time.Duration // before each round
 	mu      sync.Mutex
 	next    chan struct{} // closed after the round that has not begun yet; nil if nobody waits for it
 	running bool
@@ -28,14 +33,19 @@ func (r *rounds) wait() {
 // run runs rounds while somebody waits.
 func (r *rounds) run() {
 	for {
+		time.Sleep(r.pause)
 		r.mu.Lock()
 		ended := r.next
-		r.next, r.running = nil, ended != nil
+		r.next = nil
 		r.mu.Unlock()
-		if ended == nil {
-			return
-		}
 		r.do()
 		close(ended)
+		r.mu.Lock()
+		r.running = r.next != nil
+		running := r.running
+		r.mu.Unlock()
+		if !running {
+			return
+		}
 	}
 }

@@ -12,7 +12,8 @@ import (
 func TestRounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var begun atomic.Int32
-		r := &rounds{do: func() {
+		const ms = time.Millisecond
+		r := &rounds{pause: 200 * ms, do: func() {
 			begun.Add(1)
 			time.Sleep(time.Second)
 		}}
@@ -26,13 +27,14 @@ func TestRounds(t *testing.T) {
 				}
 			})
 		}
-		const ms = time.Millisecond
-		came(0, time.Second)
+		came(0, 1200*ms)
 		for i := range time.Duration(10) {
-			came((100+i)*ms, 2*time.Second)
+			came((100+i)*ms, 1200*ms)
+			came((201+i)*ms, 2400*ms)
 		}
-		came(1500*ms, 3*time.Second)
-		came(5*time.Second, 6*time.Second)
+		came(1399*ms, 2400*ms)
+		came(1401*ms, 3600*ms)
+		came(5*time.Second, 6200*ms)
 		all.Wait()
 		if n := begun.Load(); n != 4 {
 			t.Errorf("%d rounds", n)
