@@ -239,6 +239,37 @@ func TestWaysToSidecarsLast(t *testing.T) {
 	}
 }
 
+// An agent finds out that the sidecar has ended a way before it uses that.
+func TestAgentReaches(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "sidecar")
+	l, err := netutil.ListenUnix(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	a := &Agent{Sidecar: file}
+	for round := range 2 {
+		way, used, err := a.reach()
+		if err != nil || used {
+			t.Fatalf("round %d: used %v, %v", round, used, err)
+		}
+		far, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.sidecar.keep(struct{}{}, way)
+		if again, used, err := a.reach(); err != nil || again != way || !used {
+			t.Errorf("round %d: the same way %v, used %v, %v", round, again == way, used, err)
+		}
+		a.sidecar.keep(struct{}{}, way)
+		far.Close()
+	}
+	l.Close()
+	if _, used, err := a.reach(); err == nil || used {
+		t.Errorf("without a sidecar: used %v, %v", used, err)
+	}
+}
+
 // A gateway gets a place although others keep all, if one of these waits.
 func TestWaysMakeRoom(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "sidecar")
