@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -51,7 +52,7 @@ func Hold(c *net.TCPConn) (*Held, error) {
 		}
 		// A filter of the socket leaves no moment in which the kernel acknowledges data that State has not seen. A rule of the machine would, as
 		// packets that have passed it are still on their way to the socket.
-		if err := netutil.RefuseAll(fd); err != nil {
+		if err := refuse(fd); err != nil {
 			return errors.Join(err, set(fd, unix.TCP_REPAIR, unix.TCP_REPAIR_OFF_NO_WP))
 		}
 		// An acknowledgement that is due leaves now, and not when the new side has sent later timestamps.
@@ -87,11 +88,12 @@ func (h *Held) State() (s State, err error) {
 	err = control(h.conn, func(fd int) error {
 		// Packets that passed the filter before it was set may still be on their way on another processor.
 		for range looks {
-			before, err := read(fd)
-			if err != nil {
-				return err
+			var before State
+			err := before.readNumbers(fd)
+			if err == nil {
+				s, err = read(fd)
 			}
-			if s, err = read(fd); err != nil {
+			if err != nil {
 				return err
 			}
 			if same(before, s) {
@@ -132,10 +134,18 @@ func read(fd int) (s State, err error) {
 			s.SendScale, s.ReceiveScale = s.ReceiveScale, s.SendScale
 		}
 	}
-	if err := s.readQueues(fd); err != nil {
+	if err := s.readOptions(fd); err != nil {
 		return s, err
 	}
-	return s, s.readOptions(fd)
+	return s, s.readNumbers(fd)
+}
+
+// readNumbers reads what packets change.
+func (s *State) readNumbers(fd int) error {
+	if err := s.readQueues(fd); err != nil {
+		return err
+	}
+	return s.readWindow(fd)
 }
 
 func bytesOf[T any](v *T) []byte {
@@ -209,10 +219,7 @@ func (s *State) readOptions(fd int) error {
 	s.NoDelay = number(unix.IPPROTO_TCP, unix.TCP_NODELAY) != 0
 	s.KeepAlive = KeepAlive{number(unix.SOL_SOCKET, unix.SO_KEEPALIVE) != 0, uint16(number(unix.IPPROTO_TCP, unix.TCP_KEEPIDLE)),
 		uint16(number(unix.IPPROTO_TCP, unix.TCP_KEEPINTVL)), uint16(number(unix.IPPROTO_TCP, unix.TCP_KEEPCNT))}
-	if failed != nil {
-		return failed
-	}
-	return s.readWindow(fd)
+	return failed
 }
 
 func (s *State) readWindow(fd int) error {
@@ -227,39 +234,50 @@ func (s *State) readWindow(fd int) error {
 
 // Resume ends a move here: the connection goes on at this side. If it fails, the connection is lost.
 func (h *Held) Resume() (*net.TCPConn, error) {
-	err := control(h.conn, func(fd int) error {
-		if h.new != nil {
-			if err := h.new.fillLast(fd); err != nil {
-				return err
-			}
-		}
-		// A probe of the window would show the peer that something happened.
-		if err := set(fd, unix.TCP_REPAIR, unix.TCP_REPAIR_OFF_NO_WP); err != nil {
-			return err
-		}
-		// Repair ended with SO_REUSEADDR off, so that no program could listen at the port while the connection lasts.
-		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
-			return err
-		}
-		if err := acceptAll(fd); err != nil || h.new == nil {
-			return err
-		}
-		if err := write(fd, h.new.Send[len(h.new.Send)-h.new.Unsent:]); err != nil {
-			return fmt.Errorf("what was not sent: %w", err)
-		}
-		return resize(fd, unix.SO_SNDBUFFORCE, int(h.new.SendBuffer))
-	})
-	if err != nil {
+	if h.new != nil {
+		return h.adopt()
+	}
+	if err := control(h.conn, func(fd int) error { return resume(fd, nil) }); err != nil {
 		netutil.Reset(h.conn)
 		return nil, err
 	}
 	return h.conn, nil
 }
 
-// Close closes the socket without a packet to the peer. Before, it waits some milliseconds until the socket has ignored the packets that this
+// resume ends the repair of a socket. A new one gets the rest of its state.
+func resume(fd int, s *State) error {
+	if s != nil {
+		if err := s.fillLast(fd); err != nil {
+			return err
+		}
+	}
+	// A probe of the window would show the peer that something happened.
+	if err := set(fd, unix.TCP_REPAIR, unix.TCP_REPAIR_OFF_NO_WP); err != nil {
+		return err
+	}
+	// Repair ended with SO_REUSEADDR off, so that no program could listen at the port while the connection lasts.
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
+		return err
+	}
+	if err := acceptAll(fd); err != nil || s == nil {
+		return err
+	}
+	if err := write(fd, s.Send[len(s.Send)-s.Unsent:]); err != nil {
+		return fmt.Errorf("what was not sent: %w", err)
+	}
+	return resize(fd, unix.SO_SNDBUFFORCE, int(s.SendBuffer))
+}
+
+// handled waits until the kernel has handled all packets that came before, each of which it handles within one RCU section.
+var handled = rounds{pause: 100 * time.Millisecond, do: func() { _, _, _ = unix.Syscall(unix.SYS_MEMBARRIER, membarrierGlobal, 0, 0) }}
+
+// Close closes the socket without a packet to the peer. Before, it waits some tenths of a second until the socket has ignored the packets that this
 // machine had let pass when it began to lead them elsewhere: without a socket the kernel would answer them with a reset.
 func (h *Held) Close() error {
-	_, _, _ = unix.Syscall(unix.SYS_MEMBARRIER, membarrierGlobal, 0, 0) // the kernel handles a packet within one RCU section
+	handled.wait()
+	if h.new != nil {
+		return unix.Close(h.fd) // it is still in repair
+	}
 	err := control(h.conn, func(fd int) error { return set(fd, unix.TCP_REPAIR, unix.TCP_REPAIR_ON) })
 	return errors.Join(err, h.conn.Close())
 }

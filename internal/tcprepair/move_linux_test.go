@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"heddle/internal/errhint"
@@ -279,8 +280,20 @@ func TestMoveOfCurl(t *testing.T) {
 	w.quiet()
 }
 
-// The new side ignores what arrives until it is told to begin, and the client repeats it then.
+// The new side ignores what arrives until it is told to begin, and the client repeats it then. A process that may load no program of BPF has
+// another filter for that.
 func TestSilentUntilResume(t *testing.T) {
+	if refusing() == nil {
+		t.Error("no program is loaded")
+	}
+	t.Run("one program", silentUntilResume)
+	load := refusing
+	defer func() { refusing = load }()
+	refusing = func() *ebpf.Program { return nil }
+	t.Run("a filter of its own", silentUntilResume)
+}
+
+func silentUntilResume(t *testing.T) {
 	w := newWorld(t, false, false)
 	client, server := w.connect()
 	held, s := hold(t, server)

@@ -24,6 +24,18 @@ func (*Held) State() (State, error) { return State{}, unsupported() }
 // Resume needs Linux.
 func (*Held) Resume() (*net.TCPConn, error) { return nil, unsupported() }
 
+// Descriptor needs Linux.
+func (*Held) Descriptor() int { return -1 }
+
+// ResumeDescriptor needs Linux.
+func (*Held) ResumeDescriptor() (int, error) { return 0, unsupported() }
+
+// CloseDescriptor needs Linux.
+func CloseDescriptor(int) error { return unsupported() }
+
+// ResetDescriptor does nothing.
+func ResetDescriptor(int) {}
+
 // Close closes the connection.
 func (h *Held) Close() error { return h.conn.Close() }
 

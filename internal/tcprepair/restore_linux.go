@@ -24,14 +24,23 @@ func Restore(s State, o Options) (*Held, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := os.NewFile(uintptr(fd), "restored")
-	defer f.Close() // silent while the socket is in repair
-	if err := s.connect(fd, o); err != nil {
+	if err = s.connect(fd, o); err == nil {
+		err = s.fill(fd)
+	}
+	if err == nil {
+		err = s.keepAlive(fd)
+	}
+	if err != nil {
+		_ = unix.Close(fd) // silent while the socket is in repair
 		return nil, err
 	}
-	if err := s.fill(fd); err != nil {
-		return nil, err
-	}
+	return &Held{fd: fd, new: &s}, nil
+}
+
+// adopt is [Held.Resume] of a new side.
+func (h *Held) adopt() (*net.TCPConn, error) {
+	f := os.NewFile(uintptr(h.fd), "restored")
+	defer f.Close()
 	c, err := net.FileConn(f) // a duplicate, with the keep-alive of Go
 	if err != nil {
 		return nil, err
@@ -41,11 +50,37 @@ func Restore(s State, o Options) (*Held, error) {
 		c.Close()
 		return nil, fmt.Errorf("%T is no TCP connection", c)
 	}
-	if err := s.keepAlive(fd); err != nil {
-		conn.Close()
+	err = h.new.keepAlive(h.fd)
+	if err == nil {
+		err = resume(h.fd, h.new)
+	}
+	if err != nil {
+		netutil.Reset(conn)
 		return nil, err
 	}
-	return &Held{conn, &s}, nil
+	return conn, nil
+}
+
+// Descriptor returns the descriptor of a new side.
+func (h *Held) Descriptor() int { return h.fd }
+
+// ResumeDescriptor is [Held.Resume] of a new side that goes to another process. The caller closes the descriptor by [CloseDescriptor] or
+// [ResetDescriptor].
+func (h *Held) ResumeDescriptor() (fd int, err error) {
+	if err := resume(h.fd, h.new); err != nil {
+		ResetDescriptor(h.fd)
+		return 0, err
+	}
+	return h.fd, nil
+}
+
+// CloseDescriptor closes this process's descriptor of a connection.
+func CloseDescriptor(fd int) error { return unix.Close(fd) }
+
+// ResetDescriptor closes a connection with a reset.
+func ResetDescriptor(fd int) {
+	_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+	_ = unix.Close(fd)
 }
 
 // connect makes the socket one of the connection. The sequence numbers come before that, all else behind.
@@ -53,7 +88,7 @@ func (s State) connect(fd int, o Options) error {
 	if err := set(fd, unix.TCP_REPAIR, unix.TCP_REPAIR_ON); err != nil {
 		return refused(err)
 	}
-	if err := netutil.RefuseAll(fd); err != nil {
+	if err := refuse(fd); err != nil {
 		return err
 	}
 	if o.Foreign {
@@ -103,6 +138,9 @@ func (s State) fill(fd int) error {
 			return fmt.Errorf("TCP_TIMESTAMP: %w", err)
 		}
 	}
+	if len(s.Receive) == 0 {
+		return nil
+	}
 	if err := resize(fd, unix.SO_RCVBUFFORCE, room(s.ReceiveBuffer, s.Receive)); err != nil {
 		return err
 	}
@@ -114,11 +152,13 @@ func (s State) fill(fd int) error {
 
 // fillLast sets the queue of what was sent, as the socket repeats that from then on, and the window last, as it depends on the queues.
 func (s State) fillLast(fd int) error {
-	if err := resize(fd, unix.SO_SNDBUFFORCE, room(s.SendBuffer, s.Send)); err != nil {
-		return err
-	}
-	if err := fillQueue(fd, queueSend, s.Send[:len(s.Send)-s.Unsent]); err != nil {
-		return err
+	if len(s.Send) > 0 {
+		if err := resize(fd, unix.SO_SNDBUFFORCE, room(s.SendBuffer, s.Send)); err != nil {
+			return err
+		}
+		if err := fillQueue(fd, queueSend, s.Send[:len(s.Send)-s.Unsent]); err != nil {
+			return err
+		}
 	}
 	window := unsafe.String(&bytesOf(&s.Window)[0], unsafe.Sizeof(s.Window))
 	if err := unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_REPAIR_WINDOW, window); err != nil {

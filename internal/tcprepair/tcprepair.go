@@ -23,8 +23,9 @@ import (
 // Held is a connection that ignores what arrives and sends nothing new: the old side of a move until [Held.Close], or the new one until
 // [Held.Resume]. The old side may still repeat a packet that was not acknowledged.
 type Held struct {
-	conn *net.TCPConn
-	new  *State // of the new side, as far as Resume has to restore it; nil at the old side
+	conn *net.TCPConn // of the old side
+	fd   int          // of the new side
+	new  *State       // of the new side, as far as Resume has to restore it; nil at the old side
 }
 
 // State is all of a connection that moves. The sizes of its queues are bounded by [MaxQueue].

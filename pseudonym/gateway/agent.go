@@ -24,6 +24,8 @@ type Agent struct {
 	Gateways ca.KeyID        // the key of the gateways
 	Sidecar  string          // FILE of its unix socket
 	Log      *slog.Logger
+
+	sidecar ways[struct{}]
 }
 
 // Times of an agent.
@@ -68,15 +70,14 @@ func (a *Agent) take(way net.Conn) error {
 		_, err := way.Write([]byte{moveRefused})
 		return err
 	}
-	defer sidecar.Close()
 	answer := make([]byte, 1)
 	if _, err = way.Write([]byte{moveReady}); err == nil {
 		_, err = io.ReadFull(way, answer)
 	}
 	if err != nil || answer[0] != moveBegin {
-		return errors.Join(errGateway, err, held.Close()) // it goes on at the gateway
+		return errors.Join(errGateway, err, sidecar.Close(), held.Close()) // it goes on at the gateway
 	}
-	if err := a.begin(held, sidecar, s); err != nil {
+	if err := a.begin(held, sidecar); err != nil {
 		a.Log.Warn("a connection is lost that a gateway moved here", "error", err)
 	}
 	return nil
@@ -101,33 +102,59 @@ func readMove(way net.Conn) (s tcprepair.State, err error) {
 	return s, s.UnmarshalBinary(b)
 }
 
-// prepare makes a socket for a connection, and reaches the sidecar for it.
+// prepare makes a socket for a connection, and gives it to the sidecar, which works on the client's first message meanwhile.
 func (a *Agent) prepare(way net.Conn, s tcprepair.State) (*tcprepair.Held, *net.UnixConn, error) {
 	if own := netutil.AddrPort(way.LocalAddr()).Addr(); s.Local.Addr() != own {
 		return nil, nil, fmt.Errorf("it is one of %v, and this is %v", s.Local, own)
 	}
-	sidecar, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: a.Sidecar, Net: "unix"})
-	if err != nil {
-		return nil, nil, err
-	}
-	_ = sidecar.SetDeadline(time.Now().Add(moveFor))
+	// A silent socket gives nobody what it received, so that goes with the message.
+	n := min(len(s.Receive), passMost)
+	message := passage{client: s.Remote, sent: s.Receive[:n], silent: true}.message()
+	s.Receive, s.Received = s.Receive[n:], s.Received+uint32(n)
 	held, err := tcprepair.Restore(s, tcprepair.Options{})
 	if err != nil {
-		sidecar.Close()
 		return nil, nil, err
 	}
-	return held, sidecar, nil
+	for {
+		sidecar, used, err := a.reach()
+		if err == nil {
+			_ = sidecar.SetDeadline(time.Now().Add(moveFor))
+			if err = giveDescriptor(sidecar, held.Descriptor(), message); err == nil {
+				return held, sidecar, nil
+			}
+			sidecar.Close()
+		}
+		if !used || !gone(err) { // the sidecar may have ended since the last time
+			return nil, nil, errors.Join(err, held.Close())
+		}
+	}
 }
 
-// begin lets a connection go on here, and gives it to the sidecar. If that does not take it, the client gets a reset.
-func (a *Agent) begin(held *tcprepair.Held, sidecar *net.UnixConn, s tcprepair.State) error {
-	c, err := held.Resume()
+// reach returns a way to the sidecar, and whether it was used before.
+func (a *Agent) reach() (way *net.UnixConn, used bool, err error) {
+	for {
+		way, _ := a.sidecar.take(struct{}{}).(*net.UnixConn)
+		if way == nil {
+			way, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: a.Sidecar, Net: "unix"})
+			return way, false, err
+		}
+		if !hasEnded(way) {
+			return way, true, nil
+		}
+		way.Close()
+	}
+}
+
+// begin lets a connection speak. If the sidecar does not take it, the client gets a reset.
+func (a *Agent) begin(held *tcprepair.Held, sidecar *net.UnixConn) error {
+	fd, err := held.ResumeDescriptor()
 	if err != nil {
-		return err
+		return errors.Join(err, sidecar.Close())
 	}
-	if err := giveTaken(sidecar, c, passage{client: s.Remote}); err != nil {
-		netutil.Reset(c)
-		return err
+	if _, err = sidecar.Write([]byte{passBegin}); err != nil {
+		tcprepair.ResetDescriptor(fd)
+		return errors.Join(taken(sidecar, err), sidecar.Close())
 	}
-	return c.Close() // the sidecar has it
+	a.sidecar.keep(struct{}{}, sidecar)
+	return tcprepair.CloseDescriptor(fd) // the sidecar has it
 }

@@ -61,6 +61,8 @@ type Gateway struct {
 	o      Options
 	places *connlimit.Places
 	dialer dial.Failover
+	// sidecars are ways to sidecars of this machine, by their files.
+	sidecars ways[string]
 
 	mu    sync.Mutex
 	live  map[pseudonym.Label]map[net.Conn]bool
@@ -204,12 +206,15 @@ func (g *Gateway) reach(ctx context.Context, c net.Conn, addresses []string, fir
 	if len(addresses) == 0 {
 		return nil, errNoSidecar
 	}
+	if to, passes, err := g.passTo(ctx, c, addresses, first); passes {
+		return to, err
+	}
 	to, err := g.dialer.Dial(ctx, addresses)
 	if err != nil {
 		return nil, err
 	}
 	if way, ok := to.(*net.UnixConn); ok {
-		return pass(ctx, c, way, first)
+		return g.pass(ctx, c, way, first)
 	}
 	return introduce(c, to, first.send)
 }

@@ -11,7 +11,6 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
-	"time"
 
 	"heddle/internal/dial"
 	"heddle/internal/netutil"
@@ -43,8 +42,7 @@ type Mover struct {
 	identity tls.Certificate
 	open     func() (Switch, error)
 	dialer   dial.Failover
-	mu       sync.Mutex
-	idle     map[agentKind][]net.Conn // to agents
+	idle     ways[agentKind]
 }
 
 // agentKind are the agents that can take over a connection: those of a tenant, at addresses of one family.
@@ -52,12 +50,6 @@ type agentKind struct {
 	key ca.KeyID
 	v6  bool
 }
-
-// mostIdle bounds the connections that wait for the next client, to the agents of one tenant, and mostAgents the tenants.
-const (
-	mostIdle   = 64
-	mostAgents = 1024
-)
 
 var (
 	errStays  = errors.New("the connection is one that does not move")
@@ -69,7 +61,7 @@ var (
 // NewMover returns a mover. Agents know the gateways by the identity. The switch is opened for the first connection that moves: before, a
 // gateway does not change its machine.
 func NewMover(identity tls.Certificate, open func() (Switch, error)) *Mover {
-	return &Mover{identity: identity, open: sync.OnceValues(open), idle: map[agentKind][]net.Conn{}}
+	return &Mover{identity: identity, open: sync.OnceValues(open)}
 }
 
 // Begin opens the switch. It fails if this process may not, or cannot, move connections.
@@ -116,10 +108,13 @@ func (m *Mover) move(ctx context.Context, c net.Conn, agents []string, key ca.Ke
 		if err != nil {
 			return false, err
 		}
-		moved, err = moveBy(ctx, leads, conn, way, first)
+		held, err := moveBy(ctx, leads, conn, way, first)
 		if err == nil || errors.Is(err, errAgent) || errors.Is(err, errStays) {
-			m.keep(way, of)
-			return moved, err
+			m.idle.keep(of, way)
+			if held != nil {
+				_ = held.Close() // the gateway has no part in the connection any more
+			}
+			return err == nil, err
 		}
 		way.Close()
 		if !used || errors.Is(err, errLost) || !errors.Is(err, errSilent) { // an agent may have ended since the last time
@@ -128,16 +123,16 @@ func (m *Mover) move(ctx context.Context, c net.Conn, agents []string, key ca.Ke
 	}
 }
 
-// moveBy moves a connection to the agent at the other end of way.
-func moveBy(ctx context.Context, leads Switch, c *net.TCPConn, way net.Conn, first greeting) (moved bool, err error) {
+// moveBy moves a connection to the agent at the other end of way. It returns the old side, which the caller closes.
+func moveBy(ctx context.Context, leads Switch, c *net.TCPConn, way net.Conn, first greeting) (*tcprepair.Held, error) {
 	if netutil.AddrPort(c.RemoteAddr()).Addr().Is4() != netutil.AddrPort(way.RemoteAddr()).Addr().Is4() {
-		return false, errStays
+		return nil, errStays
 	}
 	until, _ := ctx.Deadline()
 	_ = way.SetDeadline(until)
 	held, err := tcprepair.Hold(c)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	client, gateway, tenant, err := offer(held, way, first.send)
 	if err == nil {
@@ -147,14 +142,13 @@ func moveBy(ctx context.Context, leads Switch, c *net.TCPConn, way net.Conn, fir
 		if _, lost := held.Resume(); lost != nil {
 			err = errors.Join(errLost, err, lost)
 		}
-		return false, err
+		return nil, err
 	}
-	_, err = way.Write([]byte{moveBegin})
-	_ = held.Close() // the gateway has no part in the connection any more
-	if err != nil {
-		return false, errors.Join(errLost, err)
+	if _, err = way.Write([]byte{moveBegin}); err != nil {
+		_ = held.Close()
+		return nil, errors.Join(errLost, err)
 	}
-	return true, nil
+	return held, nil
 }
 
 // offer sends the state of a connection to an agent, with what the gateway read of it, until the agent is ready.
@@ -199,12 +193,7 @@ func (k agentKind) filter(agents []string) (some []string) {
 
 // take returns a connection to an agent, and whether it was used before.
 func (m *Mover) take(ctx context.Context, agents []string, of agentKind) (way net.Conn, used bool, err error) {
-	m.mu.Lock()
-	if all := m.idle[of]; len(all) > 0 {
-		way, m.idle[of] = all[len(all)-1], all[:len(all)-1]
-	}
-	m.mu.Unlock()
-	if way != nil {
+	if way := m.idle.take(of); way != nil {
 		return way, true, nil
 	}
 	c, err := m.dialer.Dial(ctx, agents)
@@ -227,16 +216,4 @@ func only(key ca.KeyID) func(tls.ConnectionState) error {
 		}
 		return nil
 	}
-}
-
-// keep keeps a connection to an agent for the next client.
-func (m *Mover) keep(way net.Conn, of agentKind) {
-	_ = way.SetDeadline(time.Time{})
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if len(m.idle[of]) >= mostIdle || len(m.idle) >= mostAgents && m.idle[of] == nil {
-		way.Close()
-		return
-	}
-	m.idle[of] = append(m.idle[of], way)
 }

@@ -9,8 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"sync"
-	"time"
+	"syscall"
 
 	"heddle/internal/clienthello"
 	"heddle/internal/netutil"
@@ -19,14 +18,21 @@ import (
 // A sidecar on the gateway's machine, at unix:FILE, takes over connections themselves: the gateway passes the descriptor, with what the
 // client said so far, and has no part in them any more. The message has a version, the client's address after its length (8 bits), and
 // what the client said after its length (32 bits). The descriptor comes with the first byte. The sidecar answers with one byte when its
-// server has accepted the connection. Processes of root, of the sidecar's own user and of the group of the socket may pass connections.
+// server has accepted the connection, and waits for the next message. Processes of root, of the sidecar's own user and of the group of the
+// socket may pass connections.
+//
+// An agent passes a connection that it takes over before that may speak, so that the sidecar works on the answer to the client meanwhile. The
+// version says so, and one byte follows when the connection may speak, in place of the sidecar's answer. If none does, the sidecar closes
+// the connection, which the client does not notice.
 const (
 	passVersion   = 1
+	passSilent    = 2 // in place of passVersion
+	passBegin     = 1
 	passTaken     = 1
 	passForbidden = 2
 	// passMost is the most that a client may have said: a hello, and what came in the same segment.
 	passMost = 4 * clienthello.Limit
-	// passAtOnce is how many messages a sidecar reads at a time.
+	// passAtOnce is how many gateways' connections a sidecar has at a time. The one that waits for the longest gives way to another.
 	passAtOnce = 256
 )
 
@@ -39,20 +45,25 @@ var (
 type passage struct {
 	client netip.AddrPort
 	sent   []byte
+	silent bool // it may not speak yet
 }
 
 func (p passage) message() []byte {
 	from := p.client.String()
 	b := append([]byte{passVersion, byte(len(from))}, from...)
+	if p.silent {
+		b[0] = passSilent
+	}
 	return append(binary.BigEndian.AppendUint32(b, uint32(len(p.sent))), p.sent...)
 }
 
 // readPassage reads the rest of a message whose first bytes came with the descriptor.
 func readPassage(r io.Reader) (p passage, err error) {
 	head := make([]byte, 2)
-	if _, err := io.ReadFull(r, head); err != nil || head[0] != passVersion {
+	if _, err := io.ReadFull(r, head); err != nil || head[0] != passVersion && head[0] != passSilent {
 		return p, errors.Join(errPass, err)
 	}
+	p.silent = head[0] == passSilent
 	from := make([]byte, int(head[1])+4)
 	if _, err := io.ReadFull(r, from); err != nil {
 		return p, err
@@ -82,10 +93,42 @@ func mayAskAgain(handshake []byte) bool {
 	return !has(h.KeyShares, tls.X25519)
 }
 
+// passTo gives a connection to one of a tenant's sidecars on this machine, by a way that waits. It reports false if there is none.
+func (g *Gateway) passTo(ctx context.Context, c net.Conn, addresses []string, first greeting) (to net.Conn, passes bool, err error) {
+	for _, a := range addresses {
+		file, local := netutil.UnixFile(a)
+		if !local {
+			continue
+		}
+		way, _ := g.sidecars.take(file).(*net.UnixConn)
+		if way == nil {
+			continue
+		}
+		if to, err = g.pass(ctx, c, way, first); !gone(err) {
+			return to, true, err
+		}
+	}
+	return nil, false, nil
+}
+
+// gone reports whether a sidecar has ended its end of a way before it had a whole message.
+func gone(err error) bool {
+	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
+}
+
+// pass is the function pass, and keeps the way for the next client.
+func (g *Gateway) pass(ctx context.Context, c net.Conn, way *net.UnixConn, first greeting) (to net.Conn, err error) {
+	if to, err = pass(ctx, c, way, first); err != nil {
+		way.Close()
+		return nil, err
+	}
+	g.sidecars.keep(way.RemoteAddr().String(), way)
+	return to, nil
+}
+
 // pass gives a connection to the sidecar at the other end of way. If the sidecar may need the gateway once more, it gets one end of a pipe
 // in its place, and pass returns the other.
 func pass(ctx context.Context, c net.Conn, way *net.UnixConn, first greeting) (to net.Conn, err error) {
-	defer way.Close()
 	until, _ := ctx.Deadline()
 	_ = way.SetDeadline(until)
 	given, whole := under(c).(*net.TCPConn)
@@ -95,9 +138,9 @@ func pass(ctx context.Context, c net.Conn, way *net.UnixConn, first greeting) (t
 			return nil, err
 		}
 		defer far.Close()
-		err = giveTaken(way, far, passage{netutil.AddrPort(c.RemoteAddr()), first.send})
+		err = giveTaken(way, far, passage{client: netutil.AddrPort(c.RemoteAddr()), sent: first.send})
 	} else {
-		err = giveTaken(way, given, passage{netutil.AddrPort(c.RemoteAddr()), first.send})
+		err = giveTaken(way, given, passage{client: netutil.AddrPort(c.RemoteAddr()), sent: first.send})
 	}
 	if err != nil && to != nil {
 		to.Close()
@@ -108,21 +151,33 @@ func pass(ctx context.Context, c net.Conn, way *net.UnixConn, first greeting) (t
 
 // giveTaken gives a connection to a sidecar, until that says that it has it.
 func giveTaken(way *net.UnixConn, c net.Conn, p passage) error {
-	err := giveDescriptor(way, c, p.message())
+	raw, err := c.(syscall.Conn).SyscallConn()
 	if err != nil {
+		return err
+	}
+	var failed error
+	if err := raw.Control(func(fd uintptr) { failed = giveDescriptor(way, int(fd), p.message()) }); err != nil {
+		return err
+	}
+	return taken(way, failed)
+}
+
+// taken reads the sidecar's answer to a message. failed is why that could not be sent, or nil.
+func taken(way *net.UnixConn, failed error) error {
+	if failed != nil {
 		_ = way.CloseWrite() // the sidecar waits for no more
 	}
 	answer := make([]byte, 1)
-	if _, other := io.ReadFull(way, answer); err == nil {
-		err = other
+	if _, err := io.ReadFull(way, answer); failed == nil {
+		failed = err
 	}
 	switch { // a sidecar that forbids it does so before it has all
 	case answer[0] == passForbidden:
 		return errForbidden
-	case err == nil && answer[0] != passTaken:
+	case failed == nil && answer[0] != passTaken:
 		return errPass
 	}
-	return err
+	return failed
 }
 
 // under returns the connection of the kernel.
@@ -135,98 +190,3 @@ func under(c net.Conn) net.Conn {
 		c = inner.NetConn()
 	}
 }
-
-// passed returns a listener whose connections are those that gateways of this machine pass by the unix socket l.
-func passed(l net.Listener) net.Listener {
-	p := &passedListener{Listener: l, group: groupOf(l.Addr().String()), conns: make(chan net.Conn), ended: make(chan struct{})}
-	go p.run()
-	return p
-}
-
-type passedListener struct {
-	net.Listener
-	group int // of the socket
-	conns chan net.Conn
-	ended chan struct{}
-	once  sync.Once
-}
-
-func (p *passedListener) run() {
-	places := make(chan struct{}, passAtOnce)
-	_ = netutil.Serve(context.Background(), netutil.Patient(p.Listener), func(way net.Conn) {
-		_ = way.SetDeadline(time.Now().Add(dialFor))
-		if !mayPass(way, p.group) {
-			_, _ = way.Write([]byte{passForbidden})
-			way.Close()
-			return
-		}
-		places <- struct{}{}
-		go func() {
-			defer func() { <-places }()
-			defer way.Close()
-			c, err := takePassed(way)
-			if err != nil {
-				return
-			}
-			select {
-			case p.conns <- c: // from here on the server has it, so the gateway does not count what a sidecar dropped that ended before
-				_, _ = way.Write([]byte{passTaken})
-			case <-p.ended:
-				c.Close()
-			}
-		}()
-	})
-	p.Close()
-}
-
-// takePassed reads one connection.
-func takePassed(way net.Conn) (net.Conn, error) {
-	c, r, err := takeDescriptor(way)
-	if err != nil {
-		return nil, err
-	}
-	message, err := readPassage(r)
-	if err != nil {
-		c.Close()
-		return nil, err
-	}
-	return &passedConn{Conn: c, rest: message.sent, client: net.TCPAddrFromAddrPort(message.client)}, nil
-}
-
-// Accept implements [net.Listener].
-func (p *passedListener) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.conns:
-		return c, nil
-	case <-p.ended:
-		return nil, net.ErrClosed
-	}
-}
-
-// Close implements [net.Listener].
-func (p *passedListener) Close() error {
-	p.once.Do(func() { close(p.ended) })
-	return p.Listener.Close()
-}
-
-// passedConn begins with what the gateway had read.
-type passedConn struct {
-	net.Conn
-	rest   []byte // only for the reader
-	client net.Addr
-}
-
-func (p *passedConn) Read(b []byte) (int, error) {
-	if len(p.rest) > 0 {
-		n := copy(b, p.rest)
-		p.rest = p.rest[n:]
-		return n, nil
-	}
-	return p.Conn.Read(b)
-}
-
-// RemoteAddr returns the client's address.
-func (p *passedConn) RemoteAddr() net.Addr { return p.client }
-
-// NetConn returns the connection of the kernel.
-func (p *passedConn) NetConn() net.Conn { return p.Conn }

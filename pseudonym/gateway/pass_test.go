@@ -10,9 +10,11 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -188,6 +190,187 @@ func TestPassToASidecarThatEnds(t *testing.T) {
 	}
 }
 
+// kept keeps the connections that come.
+type kept struct {
+	net.Listener
+	mu  sync.Mutex
+	all []net.Conn
+}
+
+func (k *kept) Accept() (net.Conn, error) {
+	c, err := k.Listener.Accept()
+	if err == nil {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.all = append(k.all, c)
+	}
+	return c, err
+}
+
+// end ends them, and returns how many there were.
+func (k *kept) end() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, c := range k.all {
+		c.Close()
+	}
+	return len(k.all)
+}
+
+// One way to a sidecar serves one client after the other. If the sidecar has ended it, the gateway makes another, and no client notices.
+func TestWaysToSidecarsLast(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "sidecar")
+	l, err := netutil.ListenUnix(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ways := &kept{Listener: l}
+	h := newHiddenAt(t, ways, "unix:"+file, nil)
+	for round := range 3 {
+		for i := range 3 {
+			if _, _, err := visit(t, h.at, h.client); err != nil {
+				t.Fatal(err)
+			}
+			polltest.Await(t, "it is counted", func() bool { n := h.way.Counts(); return n.Passed == uint64(3*round+i+1) && n.Failed == 0 })
+		}
+		if n := ways.end(); n != round+1 {
+			t.Errorf("round %d: %d ways", round, n)
+		}
+	}
+}
+
+// An agent finds out that the sidecar has ended a way before it uses that.
+func TestAgentReaches(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "sidecar")
+	l, err := netutil.ListenUnix(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	a := &Agent{Sidecar: file}
+	for round := range 2 {
+		way, used, err := a.reach()
+		if err != nil || used {
+			t.Fatalf("round %d: used %v, %v", round, used, err)
+		}
+		far, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.sidecar.keep(struct{}{}, way)
+		if again, used, err := a.reach(); err != nil || again != way || !used {
+			t.Errorf("round %d: the same way %v, used %v, %v", round, again == way, used, err)
+		}
+		a.sidecar.keep(struct{}{}, way)
+		far.Close()
+	}
+	l.Close()
+	if _, used, err := a.reach(); err == nil || used {
+		t.Errorf("without a sidecar: used %v, %v", used, err)
+	}
+}
+
+// A gateway gets a place although others keep all, if one of these waits.
+func TestWaysMakeRoom(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "sidecar")
+	l, err := netutil.ListenUnix(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := passed(l)
+	defer in.Close()
+	go func() {
+		for {
+			c, err := in.Accept()
+			if err != nil {
+				return
+			}
+			c.Close()
+		}
+	}()
+	client := connected(t)
+	var first *net.UnixConn
+	for i := range passAtOnce + 1 {
+		way, err := net.Dial("unix", file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer way.Close()
+		way.SetDeadline(time.Now().Add(polltest.Patience))
+		if err := giveTaken(way.(*net.UnixConn), client, passage{client: netutil.AddrPort(client.LocalAddr()), sent: []byte("hello")}); err != nil {
+			t.Fatalf("way %d: %v", i, err)
+		}
+		if i == 0 {
+			first = way.(*net.UnixConn)
+		}
+	}
+	polltest.Await(t, "the oldest has ended", func() bool { return hasEnded(first) })
+}
+
+// A silent connection has what came with it at once. It takes nothing from the server before it may speak, and closes if it never may.
+func TestPassSilent(t *testing.T) {
+	for name, begins := range map[string]bool{"begins": true, "does not": false} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "sidecar")
+			l, err := netutil.ListenUnix(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			in := passed(l)
+			defer in.Close()
+			near, far, err := socketPair()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer near.Close()
+			way, err := net.Dial("unix", file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer way.Close()
+			until := time.Now().Add(polltest.Patience)
+			near.SetDeadline(until)
+			way.SetDeadline(until)
+			client := netip.MustParseAddrPort("192.0.2.7:1234")
+			raw, err := far.(*net.UnixConn).File()
+			if err == nil {
+				err = giveDescriptor(way.(*net.UnixConn), int(raw.Fd()), passage{client, []byte("hello"), true}.message())
+			}
+			if err := errors.Join(err, raw.Close(), far.Close()); err != nil {
+				t.Fatal(err)
+			}
+			c, err := in.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			b := make([]byte, 5)
+			if _, err := io.ReadFull(c, b); err != nil || string(b) != "hello" || c.RemoteAddr().String() != client.String() {
+				t.Errorf("%q from %v, %v", b, c.RemoteAddr(), err)
+			}
+			wrote := make(chan error, 1)
+			go func() {
+				_, err := c.Write([]byte("hi"))
+				wrote <- err
+			}()
+			near.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
+			if n, err := near.Read(b); n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("it speaks before it may: %d bytes, %v", n, err)
+			}
+			near.SetReadDeadline(until)
+			if begins {
+				way.Write([]byte{passBegin})
+			} else {
+				way.Close()
+			}
+			err = <-wrote
+			if got, other := near.Read(b); begins && (err != nil || other != nil || string(b[:got]) != "hi") || !begins && (!errors.Is(err, net.ErrClosed) || !errors.Is(other, io.EOF)) {
+				t.Errorf("the client gets %d bytes, %v; the server %v", got, other, err)
+			}
+		})
+	}
+}
+
 // connected returns an end of a TCP connection. The other end waits to be accepted.
 func connected(t *testing.T) *net.TCPConn {
 	t.Helper()
@@ -224,7 +407,7 @@ func TestHostilePassages(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer text.Close()
-	good := passage{netutil.AddrPort(client.LocalAddr()), []byte("hello")}.message()
+	good := passage{client: netutil.AddrPort(client.LocalAddr()), sent: []byte("hello")}.message()
 	large := bytes.Clone(good)
 	large[len(large)-len("hello")-2] = 0xff
 	before := openFiles(t)
@@ -261,7 +444,7 @@ func TestHostilePassages(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer way.Close()
-	if err := giveDescriptor(way.(*net.UnixConn), client, good); err != nil {
+	if err := giveDescriptor(way.(*net.UnixConn), int(raw.Fd()), good); err != nil {
 		t.Fatal(err)
 	}
 	c, err := in.Accept()
@@ -286,6 +469,7 @@ func openFiles(t *testing.T) int {
 
 func FuzzPassage(f *testing.F) {
 	f.Add(passage{sent: []byte("hello")}.message())
+	f.Add(passage{sent: []byte("hello"), silent: true}.message())
 	f.Add([]byte{passVersion, 255, 1})
 	f.Fuzz(func(t *testing.T, message []byte) {
 		p, err := readPassage(bytes.NewReader(message))
@@ -293,7 +477,7 @@ func FuzzPassage(f *testing.F) {
 			return
 		}
 		again, err := readPassage(bytes.NewReader(p.message()))
-		if err != nil || again.client != p.client || !bytes.Equal(again.sent, p.sent) {
+		if err != nil || again.client != p.client || again.silent != p.silent || !bytes.Equal(again.sent, p.sent) {
 			t.Fatalf("%+v is %+v, %v", p, again, err)
 		}
 		if _, err := readPassage(bytes.NewReader(p.message()[:len(p.message())-1])); !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {

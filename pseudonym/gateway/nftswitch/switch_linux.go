@@ -19,20 +19,16 @@ import (
 
 // Switch is the table of the network namespace in which it was made. It is safe for concurrent use.
 type Switch struct {
-	mu   sync.Mutex
-	conn *nftables.Conn
-	sets map[bool]*sets // by whether they are for IPv6, as far as the machine routes it
+	mu      sync.Mutex
+	changes *changes
+	sets    map[bool]*sets // by whether they are for IPv6, as far as the machine routes it
 }
 
 // New makes the table, or takes over the one of an earlier process with its connections.
 func New() (*Switch, error) {
-	conn, err := nft.Connect(nftables.AsLasting())
-	if err != nil {
-		return nil, refused(err)
-	}
-	s := &Switch{conn: conn, sets: map[bool]*sets{}}
-	if err := s.fill(); err != nil {
-		return nil, errors.Join(err, conn.CloseLasting())
+	s := &Switch{}
+	if err := s.again(); err != nil {
+		return nil, err
 	}
 	return s, nil
 }
@@ -45,10 +41,12 @@ const (
 	defaultTTL6 = "/proc/sys/net/ipv6/conf/all/hop_limit"
 )
 
-func (s *Switch) fill() error {
+// fill makes what is missing of the table.
+func (s *Switch) fill(conn *nftables.Conn) error {
 	table := nft.Inet(Table)
-	s.conn.AddTable(table)
-	in, out := chains(s.conn, table)
+	conn.AddTable(table)
+	in, out := chains(conn, table)
+	s.sets = map[bool]*sets{}
 	for _, f := range []struct {
 		v6              bool
 		forwarding, ttl string
@@ -63,14 +61,14 @@ func (s *Switch) fill() error {
 			return err
 		}
 		s.sets[f.v6] = newSets(table, f.v6)
-		if err := s.sets[f.v6].add(s.conn, in, out, byte(ttl)); err != nil {
+		if err := s.sets[f.v6].add(conn, in, out, byte(ttl)); err != nil {
 			return err
 		}
 	}
 	if len(s.sets) == 0 {
 		return &errhint.Error{What: "the switch", Why: "this machine does not route packets to tenants", Hint: "sysctl -w " + sysctl.Name(forwarding4) + "=1"}
 	}
-	return refused(s.conn.Flush())
+	return nil
 }
 
 func refused(err error) error {
@@ -92,28 +90,34 @@ func (s *Switch) Lead(client, gateway, tenant netip.AddrPort) error {
 	if sets == nil {
 		return fmt.Errorf("this machine does not route packets of %v", client.Addr())
 	}
-	err := errors.Join(
-		s.conn.SetAddElements(sets.to, []nftables.SetElement{{Key: key(client, gateway), Val: tenant.Addr().AsSlice(), Timeout: Idle}}),
-		s.conn.SetAddElements(sets.back, []nftables.SetElement{{Key: key(tenant, client), Val: gateway.Addr().AsSlice(), Timeout: Idle}}))
-	if err = errors.Join(err, s.conn.Flush()); err != nil {
+	err := s.changes.commit(func() {
+		s.changes.add(sets.to, key(client, gateway), tenant.Addr().AsSlice(), Idle, false)
+		s.changes.add(sets.back, key(tenant, client), gateway.Addr().AsSlice(), Idle, true)
+	})
+	if err != nil {
 		err = errors.Join(err, s.again())
 	}
 	return err
 }
 
-// again makes what is missing of the table, which somebody may have removed, by another socket: the old one may be out of step.
+// again makes what is missing of the table, which somebody may have removed, and takes another socket: the old one may be out of step.
 func (s *Switch) again() error {
-	_ = s.conn.CloseLasting()
-	conn, err := nft.Connect(nftables.AsLasting())
+	if err := nft.Change(s.fill); err != nil {
+		return refused(err)
+	}
+	changes, err := newChanges()
 	if err != nil {
 		return err
 	}
-	s.conn = conn
-	return s.fill()
+	if s.changes != nil {
+		_ = s.changes.close()
+	}
+	s.changes = changes
+	return nil
 }
 
 // Close lets go of the table, which goes on without it.
-func (s *Switch) Close() error { return s.conn.CloseLasting() }
+func (s *Switch) Close() error { return s.changes.close() }
 
 // key is the source and destination of packets, as the rules load them.
 func key(source, destination netip.AddrPort) (b []byte) {
