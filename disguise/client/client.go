@@ -214,8 +214,8 @@ func (s *Session) hello(ctx context.Context, one *member, c net.Conn) error {
 		return nil
 	case <-l.Done():
 		err = l.Err()
-	case <-done:
-		err = errClosed
+	case <-done: // the bridge may have refused before
+		err = cmp.Or(l.Err(), errClosed)
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
