@@ -286,7 +286,7 @@ func TestSTUNServerThatAnswersFromElsewhere(t *testing.T) {
 	s := start(t, nil)
 	polltest.Again(t, func(try int) error {
 		o := s.options(1)
-		o.STUN, o.pace.stun = asked, 500*time.Millisecond<<try
+		o.STUN, o.pace.stun = asked, 100*time.Millisecond<<try
 		r := probed(t, o)
 		if !slices.ContainsFunc(r.Notes, func(note string) bool { return strings.Contains(note, answers) }) {
 			return fmt.Errorf("no note names %s: %q", answers, r.Notes)

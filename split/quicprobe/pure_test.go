@@ -161,7 +161,7 @@ func TestExits(t *testing.T) {
 	o.STUN, o.Get = pc.LocalAddr().String(), "/small"
 	o.MaxBytes = 40_000 // enough for the handshakes
 	polltest.Again(t, func(try int) error {
-		o.pace.stun = 500 * time.Millisecond << try
+		o.pace.stun = 200 * time.Millisecond << try
 		r := probed(t, o)
 		if r.Paths[0].Exit != "" || r.Paths[1].Exit != "198.51.100.1" || r.Paths[2].Exit != "198.51.100.1" {
 			return fmt.Errorf("paths %+v", r.Paths)
