@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"heddle/internal/polltest"
 	"heddle/lab"
 	"heddle/lab/labtest"
 	"heddle/lab/peer"
@@ -105,16 +106,13 @@ func TestBackendsBelowTheSocket(t *testing.T) {
 					}
 				}
 			}
-			few := func(up map[string]int) bool {
-				return slices.ContainsFunc(lab.Ways, func(way string) bool { return up[way] < 100 })
-			}
-			up := b.seen(carry)
-			for tries := 1; few(up) && tries < 5; tries++ { // a second is short on a busy machine
-				up = b.seen(carry)
-			}
-			if few(up) {
-				t.Errorf("packets up by way: %v", up)
-			}
+			polltest.Again(t, func(int) error { // a second is short on a busy machine
+				up := b.seen(carry)
+				if slices.ContainsFunc(lab.Ways, func(way string) bool { return up[way] < 100 }) {
+					return fmt.Errorf("packets up by way: %v", up)
+				}
+				return nil
+			})
 			if backend == "kernel" {
 				b.killed()
 			}

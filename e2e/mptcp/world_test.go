@@ -12,6 +12,7 @@ import (
 
 	"github.com/gopacket/gopacket/layers"
 
+	"heddle/internal/polltest"
 	"heddle/lab"
 	"heddle/lab/labtest"
 	"heddle/lab/peer"
@@ -158,18 +159,16 @@ func (w *world) stream(args ...string) *peer.Process {
 }
 
 // dial starts the client's end of a stream.
-func (w *world) dial(at netip.AddrPort, args ...string) *peer.Process {
+func (w *world) dial(at netip.AddrPort, args ...string) (p *peer.Process) {
 	w.t.Helper()
-	for try := 1; ; try++ {
-		p, err := w.Overlay.Overlay.StreamDial(w.t.Context(), "sums", netip.MustParseAddrPort("127.0.0.1:2222"), "server", at, append([]string{"--set-path-manager"}, args...)...)
-		switch {
-		case err == nil:
-			return p
-		case try == 5 || !strings.Contains(err.Error(), "i/o timeout"):
+	polltest.Again(w.t, func(int) (err error) { // a busy machine may make no connection within the patience
+		p, err = w.Overlay.Overlay.StreamDial(w.t.Context(), "sums", netip.MustParseAddrPort("127.0.0.1:2222"), "server", at, append([]string{"--set-path-manager"}, args...)...)
+		if err != nil && !strings.Contains(err.Error(), "i/o timeout") {
 			w.t.Fatal(err)
 		}
-		w.t.Logf("a busy machine made no connection within the patience: %v", err)
-	}
+		return err
+	})
+	return p
 }
 
 // program's connection, made in the client.

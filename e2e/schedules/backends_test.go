@@ -2,12 +2,14 @@ package schedules
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"heddle/internal/polltest"
 	"heddle/lab/labtest"
 	"heddle/lab/peer"
 )
@@ -50,7 +52,7 @@ func TestBackends(t *testing.T) {
 				sent.n *= c.s.run
 			}
 			// While a busy machine lets Heddle wait, time passes and the path stays, or it is doubted.
-			for try := 1; ; try++ {
+			polltest.Again(t, func(int) error {
 				stop := w.watch(false)
 				slowest, err := w.timed(sent)
 				if err != nil {
@@ -60,13 +62,14 @@ func TestBackends(t *testing.T) {
 					t.Fatal(err)
 				}
 				if err = c.s.check(stop(), sent); err == nil {
-					break
+					return nil
 				}
-				if !c.s.clocked && slowest < late || try == tries {
-					t.Fatalf("with answers within %v: %v", slowest, err)
+				err = fmt.Errorf("with answers within %v: %w", slowest, err)
+				if !c.s.clocked && slowest < late {
+					t.Fatal(err)
 				}
-				t.Logf("with answers within %v: %v; again", slowest, err)
-			}
+				return err
+			})
 			w.crash(&c.s, running)
 		})
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"heddle/internal/polltest"
 	"heddle/lab"
 	"heddle/lab/labtest"
 	"heddle/lab/peer"
@@ -30,19 +31,11 @@ func (w *world) proxy() (place, token string) {
 // session that does not move, while the paths change.
 func TestOneExit(t *testing.T) {
 	t.Parallel()
-	for try := 1; ; try++ { // a path that a busy machine made late carries little
-		few := oneExit(t)
-		if few == "" {
-			return
-		}
-		if try == 5 {
-			t.Fatal(few)
-		}
-	}
+	polltest.Again(t, func(int) error { return oneExit(t) }) // a path that a busy machine made late carries little
 }
 
-// oneExit returns why a network saw too little or too much, or "".
-func oneExit(t *testing.T) (few string) {
+// oneExit returns why a network saw too little or too much.
+func oneExit(t *testing.T) error {
 	t.Helper()
 	w := newWorld(t)
 	server, relay := netip.AddrPortFrom(serverAddr, 7100), netip.MustParseAddrPort("127.0.0.1:7100")
@@ -88,8 +81,8 @@ func oneExit(t *testing.T) (few string) {
 }
 
 // onlyProxy wants QUIC with the proxy and nothing else on each way. It returns why a way saw another part of the session's datagrams, up and
-// down, than it should, or "".
-func (w *world) onlyProxy(seen map[string][]packet, datagrams int) (few string) {
+// down, than it should.
+func (w *world) onlyProxy(seen map[string][]packet, datagrams int) (few error) {
 	w.t.Helper()
 	for _, way := range lab.Ways {
 		full := 0
@@ -109,7 +102,7 @@ func (w *world) onlyProxy(seen map[string][]packet, datagrams int) (few string) 
 			}
 		}
 		if share := float64(full) / float64(datagrams); share < 0.15 || share > 0.55 {
-			few = fmt.Sprintf("%s saw %d of %d datagrams", way, full, datagrams)
+			few = fmt.Errorf("%s saw %d of %d datagrams", way, full, datagrams)
 		}
 	}
 	return few

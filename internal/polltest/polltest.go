@@ -45,18 +45,56 @@ func Await(t testing.TB, what string, there func() bool) {
 // tries is how often [Again] measures.
 const tries = 5
 
-// Again repeats a measurement that a busy machine may spoil, until it returns nil. It fails the test with the last of five errors. try
-// counts from 0, so that a measurement may double what it waits for.
+// late is the lateness that excuses a failed measurement. Heddle doubts a path after five times as long without an answer, which passes several
+// goroutines or processes on its way. On an idle machine a timer is late by a few milliseconds.
+const late = 100 * time.Millisecond
+
+// Again repeats a measurement that a busy machine has spoiled, until it returns nil. It fails the test with the last of five errors, or with an
+// error of a measurement during which this process was not late. try counts from 0, so that a measurement may double what it waits for.
 func Again(t testing.TB, measure func(try int) error) {
 	t.Helper()
 	for try := 0; ; try++ {
-		err := measure(try)
-		if err == nil {
+		var err error
+		worst := lateness(func() { err = measure(try) })
+		switch {
+		case err == nil:
 			return
+		case worst < late:
+			t.Fatalf("%v; the machine was not busy: timers were late by %v at most", err, worst)
+		case try+1 == tries:
+			t.Fatalf("%d times, at last: %v; timers were late by up to %v", tries, err, worst)
 		}
-		if try+1 == tries {
-			t.Fatalf("%d times, at last: %v", tries, err)
-		}
-		t.Logf("%v; again", err)
+		t.Logf("%v; timers were late by up to %v; again", err, worst)
 	}
+}
+
+// nap is short beside late, and long beside the processor time that it costs to wake up.
+const nap = 5 * time.Millisecond
+
+// sleep may be late in a test.
+var sleep = time.Sleep
+
+// lateness calls f and returns the longest time by which a timer of this process was late meanwhile.
+func lateness(f func()) (worst time.Duration) {
+	ended, found := make(chan struct{}), make(chan time.Duration)
+	go func() {
+		worst := time.Duration(0)
+		defer func() { found <- worst }()
+		for {
+			began := time.Now()
+			sleep(nap)
+			worst = max(worst, time.Since(began)-nap)
+			select {
+			case <-ended:
+				return
+			default:
+			}
+		}
+	}()
+	defer func() { // also where f ends the test
+		close(ended)
+		worst = <-found
+	}()
+	f()
+	return
 }

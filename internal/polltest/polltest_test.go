@@ -3,6 +3,7 @@ package polltest
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,6 +24,16 @@ func (f *failure) Fatalf(format string, args ...any) {
 	panic(f)
 }
 
+// failed returns what a test said that failed.
+func failed(test func(testing.TB)) string {
+	var f failure
+	func() {
+		defer func() { recover() }()
+		test(&f)
+	}()
+	return f.said
+}
+
 func TestUntil(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
@@ -35,13 +46,35 @@ func TestUntil(t *testing.T) {
 		if asked != 3 {
 			t.Errorf("asked %d times", asked)
 		}
-		var f failure
-		defer func() {
-			if recover(); f.said != "for 2m0s: not yet: never" {
-				t.Errorf("it said %q", f.said)
+		if said := failed(func(t testing.TB) { Await(t, "never", func() bool { return false }) }); said != fmt.Sprintf("for %v: not yet: never", Patience) {
+			t.Errorf("it said %q", said)
+		}
+	})
+}
+
+// asleep makes timers late while a test runs.
+func asleep(t *testing.T, by time.Duration) {
+	t.Cleanup(func() { sleep = time.Sleep })
+	sleep = func(d time.Duration) { time.Sleep(d + by) }
+}
+
+// A measurement is repeated as long as the machine is late, and at most five times.
+func TestAgain(t *testing.T) {
+	asleep(t, late)
+	synctest.Test(t, func(t *testing.T) {
+		measured := 0
+		Again(t, func(try int) error {
+			if measured++; try != measured-1 || try < 4 {
+				return errors.New("late")
 			}
-		}()
-		Await(&f, "never", func() bool { return false })
+			return nil
+		})
+		if measured != 5 {
+			t.Errorf("measured %d times", measured)
+		}
+		if said := failed(func(t testing.TB) { Again(t, func(try int) error { return fmt.Errorf("wrong %d", try) }) }); said != "5 times, at last: wrong 4; timers were late by up to 100ms" {
+			t.Errorf("it said %q", said)
+		}
 	})
 }
 
@@ -65,22 +98,54 @@ func TestPause(t *testing.T) {
 	})
 }
 
-func TestAgain(t *testing.T) {
-	measured := 0
-	Again(t, func(try int) error {
-		if measured++; try != measured-1 || try < 4 {
-			return errors.New("late")
+// A failure of a machine that is not late is no lateness.
+func TestAgainNeedsLateness(t *testing.T) {
+	asleep(t, late-1)
+	synctest.Test(t, func(t *testing.T) {
+		measured := 0
+		said := failed(func(t testing.TB) {
+			Again(t, func(int) error {
+				measured++
+				time.Sleep(time.Second)
+				return errors.New("wrong")
+			})
+		})
+		if measured != 1 || said != "wrong; the machine was not busy: timers were late by 99.999999ms at most" {
+			t.Errorf("measured %d times, and said %q", measured, said)
 		}
-		return nil
 	})
-	if measured != 5 {
-		t.Errorf("measured %d times", measured)
+}
+
+// The longest of all is found, also where the measurement ends first.
+func TestLateness(t *testing.T) {
+	for name, c := range map[string]struct{ late []time.Duration }{
+		"in the middle": {[]time.Duration{0, 3 * time.Millisecond, time.Second, 2 * time.Millisecond}},
+		"the last":      {[]time.Duration{0, 1500 * time.Millisecond, 0}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Cleanup(func() { sleep = time.Sleep })
+			sleep = func(d time.Duration) {
+				if len(c.late) > 0 {
+					d += c.late[0]
+					c.late = c.late[1:]
+				}
+				time.Sleep(d)
+			}
+			want := slices.Max(c.late)
+			synctest.Test(t, func(t *testing.T) {
+				if got := lateness(func() { time.Sleep(1100 * time.Millisecond) }); got != want {
+					t.Errorf("%v, want %v", got, want)
+				}
+			})
+		})
 	}
-	var f failure
-	defer func() {
-		if recover(); f.said != "5 times, at last: wrong 4" {
-			t.Errorf("it said %q", f.said)
+}
+
+// A measurement may end the test, and leaves nothing that runs.
+func TestAgainOfATestThatEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		if said := failed(func(t testing.TB) { Again(t, func(int) error { t.Fatalf("gone"); return nil }) }); said != "gone" {
+			t.Errorf("it said %q", said)
 		}
-	}()
-	Again(&f, func(try int) error { return fmt.Errorf("wrong %d", try) })
+	})
 }

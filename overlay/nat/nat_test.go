@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"heddle/internal/nstest"
+	"heddle/internal/polltest"
 )
 
 // open makes the node's table inside the world.
@@ -85,15 +86,11 @@ func TestLeaseEndsByItself(t *testing.T) {
 	table := w.open(Options{})
 	var l Lease
 	var c net.Conn
-	for ttl := 1500 * time.Millisecond; ; ttl *= 2 { // as short as lets a busy machine connect
-		var err error
-		l = w.lease(table, rule4(), ttl)
-		if c, _, err = w.dial(client4, l.Listen); err == nil {
-			break
-		} else if ttl > 10*time.Second {
-			t.Fatal(err)
-		}
-	}
+	polltest.Again(t, func(try int) (err error) { // as short as lets a busy machine connect
+		l = w.lease(table, rule4(), 1500*time.Millisecond<<try)
+		c, _, err = w.dial(client4, l.Listen)
+		return err
+	})
 	end := time.Now().Add(time.Minute)
 	holds := func() (n int) {
 		w.node.Do(w.t, func() error {
@@ -145,14 +142,10 @@ func TestRenewedLeaseHolds(t *testing.T) {
 	w := newWorld(t, true)
 	table := w.open(Options{})
 	var l Lease
-	for ttl := 2 * time.Second; ; ttl *= 2 { // as short as lets a busy machine renew in time
-		var err error
-		if l, err = w.renewed(table, ttl); err == nil {
-			break
-		} else if ttl > 20*time.Second {
-			t.Fatal(err)
-		}
-	}
+	polltest.Again(t, func(try int) (err error) { // as short as lets a busy machine renew in time
+		l, err = w.renewed(table, 2*time.Second<<try)
+		return err
+	})
 	other := Rule{l.Client, l.Listen, netip.MustParseAddrPort("10.9.2.3:7000")}
 	w.node.Do(w.t, func() error {
 		if _, err := table.Renew(other, time.Minute); !errors.Is(err, ErrNoLease) {

@@ -307,15 +307,7 @@ func TestUsageIsKept(t *testing.T) {
 // begins at a clock that stands at 0.7 s, and grants are by the second.
 func short(t *testing.T, open func(life time.Duration) error) {
 	t.Helper()
-	for more := time.Duration(0); ; more = 2*more + time.Second {
-		err := open(300*time.Millisecond + more)
-		if err == nil {
-			return
-		}
-		if more > 10*time.Second {
-			t.Fatal(err)
-		}
-	}
+	polltest.Again(t, func(try int) error { return open(300*time.Millisecond + time.Second<<try) })
 }
 
 // What is revoked ends, and what ends by itself does.

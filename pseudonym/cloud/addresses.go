@@ -109,10 +109,15 @@ func ringOf(rows []database.AddressKey) (*address.Ring, error) {
 	return address.NewRing(epochs...)
 }
 
-// look takes keys and tenants of the database, and tells the switch.
+// look is take within the time for an answer of the database.
 func (a *addresses) look(ctx context.Context, db *database.DB, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, helloFor)
 	defer cancel()
+	return a.take(ctx, db, now)
+}
+
+// take takes keys and tenants of the database, and tells the switch.
+func (a *addresses) take(ctx context.Context, db *database.DB, now time.Time) error {
 	rows, err := a.keys(ctx, db, now)
 	if err != nil {
 		return err
