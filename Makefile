@@ -29,7 +29,7 @@ demo: build
 
 # What must hold before a change is kept: all of it, from lint to worlds. The other module and the evaluation are tested beside the
 # packages that run under the race detector, which mostly wait. The worlds come last, so that nothing else keeps the machine busy, and
-# after them, one by one, those whose test is named Alone. All of them start the one binary. A failure ends none of these, so that one run
+# after them, one by one, those of its tests that are named Alone. All of them start the one binary. A failure ends none of these, so that one run
 # shows all failures.
 test: export HEDDLE_TEST_BINARY := $(CURDIR)/$(HEDDLE)
 test: export GORACE := atexit_sleep_ms=20
@@ -38,7 +38,7 @@ test:
 	@$(MAKE) --no-print-directory --output-sync=target eval & beside=$$!; $(MAKE) --no-print-directory build lint && wait $$beside
 	@threads=$$(grep -lE $(THREADS) $$(git ls-files '*.go') | xargs -n1 dirname | sort -u | sed 's|^|heddle/|'); \
 	raced=$$($(GO) list $(RACE) | grep -v /internal/lint | grep -xF "$$threads"); rest=$$($(GO) list ./... | grep -v /internal/lint | grep -vxF "$$raced"); \
-	alone=$$(grep -rl --include=*_test.go '^func Test.*Alone(' . | xargs -n1 dirname | sort -u); \
+	alone=$$(grep -rl --include=*_test.go '^func Test.*Alone(' ./e2e ./experiments | xargs -n1 dirname | sort -u); \
 	echo "$(TEST) -race, then the rest, then those that are alone"; \
 	$(MAKE) --no-print-directory -k -j2 --output-sync=target board-bft-test eval-test & beside=$$!; failed=0; \
 	$(TEST) -race $$raced || failed=1; wait $$beside || failed=1; $(TEST) -skip 'Alone$$' $$rest || failed=1; \
