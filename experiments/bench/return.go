@@ -6,11 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"heddle/internal/netutil"
 	"heddle/lab"
-	"heddle/lab/peer"
 )
 
 // Return measures how soon a path that was cut until it was silent is up again after it came back: with `heddle up` and each
@@ -59,56 +59,31 @@ const comesBack = "lte"
 
 // returning cuts a path of the client until it is silent, restores it, and measures the time until it is up.
 func (t *tunnel) returning(name, load string, client wireguardClient) variant {
-	return variant{name, func(ctx context.Context, s *stage, seed int) (all []figure, err error) {
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		iperf, err := peer.IperfServer(ctx, s.Host("server"), iperfAddr)
-		if err != nil {
-			return nil, err
-		}
-		defer iperf.Stop()
-		running, err := client(ctx, s, t, seed)
-		if err != nil {
-			return nil, err
-		}
-		defer func() {
-			for _, p := range running {
-				p.Stop()
-			}
-		}()
-		if err := awaitTunnel(ctx, s, running); err != nil {
-			return nil, err
-		}
+	return variant{name, t.use(client, func(ctx context.Context, s *stage) (all []figure, err error) {
 		working, stop := context.WithCancel(ctx)
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			s.keepBusy(working, load)
-		}()
-		defer func() {
-			stop()
-			<-done
-		}()
+		var work sync.WaitGroup
+		work.Go(func() { s.keepBusy(working, load) })
+		defer work.Wait()
+		defer stop()
 		link := s.Link(comesBack)
 		defer func() { err = errors.Join(err, link.Restore()) }()
-		if err := s.awaitState(ctx, "up"); err != nil {
-			return nil, errors.Join(err, logs(running...))
-		}
-		if err := link.Cut(); err != nil {
-			return nil, err
-		}
-		if err := s.awaitState(ctx, "silent"); err != nil {
-			return nil, errors.Join(err, logs(running...))
-		}
-		if err := errors.Join(s.ResetLateness(), link.Restore()); err != nil {
-			return nil, err
+		for _, step := range []func() error{
+			func() error { return s.awaitState(ctx, "up") },
+			link.Cut,
+			func() error { return s.awaitState(ctx, "silent") },
+			s.ResetLateness,
+			link.Restore,
+		} {
+			if err := step(); err != nil {
+				return nil, err
+			}
 		}
 		began := time.Now()
 		if err := s.awaitState(ctx, "up"); err != nil {
-			return nil, errors.Join(err, logs(running...))
+			return nil, err
 		}
 		return []figure{{"", "return", "s", time.Since(began).Seconds()}}, nil
-	}}
+	})}
 }
 
 // keepBusy keeps the tunnel at work until ctx ends.

@@ -166,9 +166,9 @@ func schedule(every string, seed int) []string {
 	return []string{"--schedule", "weighted", "--every", every, "--seed", strconv.Itoa(seed)}
 }
 
-// variant measures each direction, one after the other, through the client.
-func (t *tunnel) variant(name string, client wireguardClient) variant {
-	return variant{name, func(ctx context.Context, s *stage, seed int) ([]figure, error) {
+// use starts iperf3's server and the client, and measures once the tunnel is up.
+func (t *tunnel) use(client wireguardClient, measure func(context.Context, *stage) ([]figure, error)) func(context.Context, *stage, int) ([]figure, error) {
+	return func(ctx context.Context, s *stage, seed int) ([]figure, error) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		iperf, err := peer.IperfServer(ctx, s.Host("server"), iperfAddr)
@@ -188,6 +188,17 @@ func (t *tunnel) variant(name string, client wireguardClient) variant {
 		if err := awaitTunnel(ctx, s, running); err != nil {
 			return nil, err
 		}
+		figures, err := measure(ctx, s)
+		if err != nil {
+			err = errors.Join(err, logs(running...))
+		}
+		return figures, err
+	}
+}
+
+// variant measures each direction, one after the other, through the client.
+func (t *tunnel) variant(name string, client wireguardClient) variant {
+	return variant{name, t.use(client, func(ctx context.Context, s *stage) ([]figure, error) {
 		if err := s.ResetLateness(); err != nil {
 			return nil, err
 		}
@@ -196,12 +207,12 @@ func (t *tunnel) variant(name string, client wireguardClient) variant {
 			result, err := peer.Iperf(ctx, s.Host("client"),
 				peer.IperfTest{To: iperfAddr, Down: direction == "down", For: t.length, Omit: t.omit})
 			if err != nil {
-				return nil, errors.Join(err, logs(running...))
+				return nil, err
 			}
 			figures = append(figures, throughput(direction, result.BitsPerSecond))
 		}
 		return figures, nil
-	}}
+	})}
 }
 
 // awaitTunnel waits until a packet has crossed the tunnel and back.
