@@ -90,7 +90,7 @@ func (t *tunnel) returning(name, load string, client wireguardClient) variant {
 func (s *stage) keepBusy(ctx context.Context, load string) {
 	command := map[string][]string{
 		"idle":   {"ping", "-q", "-i", "0.3", iperfAddr.Addr().String()},
-		"bursty": {"iperf3", "-c", iperfAddr.Addr().String(), "-R", "-t", "600", "-b", "2M/60"},
+		"bursty": {"iperf3", "-c", iperfAddr.Addr().String(), "-R", "-t", "600", "-l", "10K", "-b", "2700K/10"}, // 100 kB each 0.3 s
 		"full":   {"iperf3", "-c", iperfAddr.Addr().String(), "-R", "-t", "600"},
 	}[load]
 	for netutil.Sleep(ctx, 100*time.Millisecond) == nil {
