@@ -11,9 +11,9 @@ HEDDLE  := bin/heddle
 # they compute, so twice as many packages are tested at once as there are processors.
 # Nobody debugs test binaries that go test throws away, and what a debugger reads takes half of the time in which they are linked.
 TEST    := $(GO) test -vet=off -ldflags=-w -timeout 1h -p $(shell expr 2 \* $$(getconf _NPROCESSORS_ONLN))
-# What has goroutines is tested under the race detector, and not without it again. Each program that is built so waits at its end for
+# What has goroutines, or runs whole commands, is tested under the race detector, and not without it again. Each program that is built so waits at its end for
 # late reports, by itself a second; tests start hundreds of such programs.
-THREADS := '^\s*(defer )?go |\.Go\(|\<sync\.|synctest|httptest\.New|t\.Parallel\(\)'
+THREADS := '^\s*(defer )?go |\.Go\(|\<sync\.|synctest|httptest\.New|t\.Parallel\(\)|testscript'
 RACE    := ./path/... ./split/... ./stripe/... ./overlay/... ./board/... ./observe ./cmd/... ./proxy/... ./internal/... ./disguise/... ./pseudonym/... ./lab
 
 .PHONY: all build demo test lint fuzz bench man install eval eval-test clean
@@ -29,8 +29,8 @@ demo: build
 
 # What must hold before a change is kept: all of it, from lint to worlds. The other module and the evaluation are tested beside the
 # packages that run under the race detector, which mostly wait. The worlds come last, so that nothing else keeps the machine busy, and
-# after them, one by one, those of its tests that are named Alone. All of them start the one binary. A failure ends none of these, so that one run
-# shows all failures.
+# the worlds whose test is named Alone after all others, one by one. All worlds start the one binary. A failure ends nothing, so that one
+# run shows all failures.
 test: export HEDDLE_TEST_BINARY := $(CURDIR)/$(HEDDLE)
 test: export GORACE := atexit_sleep_ms=20
 test:

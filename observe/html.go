@@ -49,7 +49,7 @@ func WriteHTML(w io.Writer, s *Session, baselines ...*Session) error {
 	for _, session := range r.sessions() {
 		headlines = append(headlines, session.headline())
 	}
-	putList(&m, headlines)
+	m.List(headlines)
 	m.Put("\n<section><h2>Who saw what, and when</h2>")
 	colour := 0
 	for _, session := range sessions {
@@ -69,18 +69,10 @@ func WriteHTML(w io.Writer, s *Session, baselines ...*Session) error {
 		}
 	}
 	m.Printf("</section>\n<section><h2>What this says, and what it does not</h2>\n<p>%s</p>", r.Claim)
-	putList(&m, r.allLimits())
+	m.List(r.allLimits())
 	m.Put("</section>\n</main>\n</body>\n</html>\n\n")
 	_, err := io.WriteString(w, m.String())
 	return err
-}
-
-func putList(m *markup.Page, items []string) {
-	m.Put("<ul>")
-	for _, item := range items {
-		m.Printf("<li>%s</li>", item)
-	}
-	m.Put("</ul>")
 }
 
 // putFigures adds the table of figures, with a column for each observer.

@@ -123,11 +123,7 @@ the cloud an observer captured all packets, and then asked each server for its c
 <section><h2>What this says, and what it does not</h2>
 <p>%s</p>`, cloudClaim)
 	if len(r.Notes) > 0 {
-		m.Put("<ul>")
-		for _, note := range r.Notes {
-			m.Printf("<li>%s</li>", note)
-		}
-		m.Put("</ul>")
+		m.List(r.Notes)
 	}
 	m.Put("</section>\n</main>\n</body>\n</html>\n")
 	if err := os.WriteFile(r.Page, []byte(m.String()), 0o666); err != nil {

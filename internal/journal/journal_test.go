@@ -143,7 +143,7 @@ func TestUndoKeepsTheGuards(t *testing.T) {
 	}
 }
 
-// What an earlier process made is noted and not made again; what is forgotten is not undone.
+// Note records a change without making it. Undo leaves out what Forget dropped.
 func TestNotesAndForgets(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "office.json")
 	j := openNotes(t, file)

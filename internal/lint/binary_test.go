@@ -4,14 +4,16 @@ import (
 	"bytes"
 	"os"
 	"testing"
+
+	"heddle/lab/labtest"
 )
 
 // A template calls methods by names that the linker does not know. If one is executed anywhere in the binary, in a dependency too, the
 // linker keeps each exported method of each type, and the binary grows by 7 MB.
 func TestLinkerLeavesOutMethods(t *testing.T) {
-	file := os.Getenv("HEDDLE_TEST_BINARY")
-	if file == "" {
-		t.Skip("HEDDLE_TEST_BINARY names no binary")
+	file, err := labtest.Binary()
+	if err != nil {
+		t.Fatal(err)
 	}
 	binary, err := os.ReadFile(file)
 	if err != nil {

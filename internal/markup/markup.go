@@ -23,7 +23,7 @@ func (p *Page) Put(parts ...HTML) {
 }
 
 // Printf adds HTML of a format. Arguments may be in the text of an element or in an attribute in quotes, but not in scripts, in styles,
-// or as the name of an element or attribute. Where one is a whole URL, the caller knows its scheme.
+// or as the name of an element or attribute. The caller must know the scheme of an argument that is a whole URL.
 func (p *Page) Printf(format string, args ...any) {
 	safe := make([]any, len(args))
 	for i, a := range args {
@@ -35,6 +35,15 @@ func (p *Page) Printf(format string, args ...any) {
 		}
 	}
 	fmt.Fprintf(&p.b, format, safe...)
+}
+
+// List adds a list without numbers.
+func (p *Page) List(items []string) {
+	p.Put("<ul>")
+	for _, item := range items {
+		p.Printf("<li>%s</li>", item)
+	}
+	p.Put("</ul>")
 }
 
 // String returns the page.

@@ -33,7 +33,8 @@ func TestTypes(t *testing.T) {
 	var p Page
 	p.Put("<p>", Escape("<"), HTML("<br>"))
 	p.Printf("%s %d %s %v %s", HTML("<b>"), 7, name("x"), []string{"<u>"}, error(nil))
-	const want = "<p>&lt;<br><b> 7 &lt;i&gt; [&lt;u&gt;] &lt;nil&gt;"
+	p.List([]string{"<", "b"})
+	const want = "<p>&lt;<br><b> 7 &lt;i&gt; [&lt;u&gt;] &lt;nil&gt;<ul><li>&lt;</li><li>b</li></ul>"
 	if p.String() != want {
 		t.Errorf("%q, want %q", p.String(), want)
 	}

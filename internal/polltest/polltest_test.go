@@ -78,7 +78,7 @@ func TestAgain(t *testing.T) {
 	})
 }
 
-// What is slow to look at is looked at more seldom.
+// The pause after a slow look is longer.
 func TestPause(t *testing.T) {
 	for look, want := range map[time.Duration]time.Duration{0: time.Millisecond, 20 * time.Millisecond: 180 * time.Millisecond, time.Minute: time.Second} {
 		if got := pause(look); got != want {

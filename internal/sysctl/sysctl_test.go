@@ -44,7 +44,7 @@ func TestChange(t *testing.T) {
 	}
 }
 
-// What somebody else set since stays, and so does what was never set.
+// Restore changes neither a value that somebody else set since, nor one that Heddle never set.
 func TestRestoreLeavesOthersValues(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "ip_forward")
 	for _, c := range []struct{ now, after, stays string }{{"1", "0", ""}, {"0", "0", ""}, {"2", "2", "2"}} {

@@ -44,7 +44,7 @@ func TestQUICServersCarryBothWays(t *testing.T) {
 				test.For = 500 * time.Millisecond << try
 				result, err = q.Fetch(t.Context(), in.Host("client"), test)
 				if err != nil || result.Bytes == 0 || result.BitsPerSecond <= 0 {
-					return fmt.Errorf("%s, %+v: %+v, %w\n%s", library, test, result, err, q.Log())
+					return fmt.Errorf("%s, %+v: %+v, %v\n%s", library, test, result, err, q.Log())
 				}
 				return nil
 			})

@@ -16,7 +16,6 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -202,11 +201,7 @@ func newMoving(t *testing.T, in places, relays bool) *moving {
 	issuer, root := catest.NewIssuer(t, string(zone))
 	m.config = &tls.Config{ServerName: zone.Name(m.label), RootCAs: x509.NewCertPool(), NextProtos: []string{"who"}, MinVersion: tls.VersionTLS13}
 	m.config.RootCAs.AddCert(root)
-	file := filepath.Join(t.TempDir(), "sidecar")
-	inside, err := netutil.ListenUnix(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file, inside := listenSidecar(t)
 	siteAt(t, inside, issuer, zone.Name(m.label), nil)
 	var relayed net.Listener
 	m.tenant.Do(t, func() (err error) {

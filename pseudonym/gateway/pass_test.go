@@ -24,14 +24,21 @@ import (
 	"heddle/internal/polltest"
 )
 
-// newPassed is [newHidden] with the site at a unix socket.
-func newPassed(t *testing.T, edit func(*tls.Config)) *hidden {
+// listenSidecar listens at the unix socket of a sidecar, and returns the socket's file.
+func listenSidecar(t *testing.T) (file string, l net.Listener) {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "sidecar")
+	file = filepath.Join(t.TempDir(), "sidecar")
 	l, err := netutil.ListenUnix(file)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return file, l
+}
+
+// newPassed is [newHidden] with the site at a unix socket.
+func newPassed(t *testing.T, edit func(*tls.Config)) *hidden {
+	t.Helper()
+	file, l := listenSidecar(t)
 	return newHiddenAt(t, l, "unix:"+file, edit)
 }
 
@@ -169,11 +176,7 @@ func (n noted) Accept() (net.Conn, error) {
 // A connection that the sidecar's server never accepted is none that the gateway passed.
 func TestPassToASidecarThatEnds(t *testing.T) {
 	h := newPassed(t, nil)
-	file := filepath.Join(t.TempDir(), "socket")
-	l, err := netutil.ListenUnix(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file, l := listenSidecar(t)
 	came := make(chan bool, 1)
 	in := passed(noted{l, came})
 	h.routes.set(h.label, "unix:"+file)
@@ -219,11 +222,7 @@ func (k *kept) end() int {
 
 // One way to a sidecar serves one client after the other. If the sidecar has ended it, the gateway makes another, and no client notices.
 func TestWaysToSidecarsLast(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "sidecar")
-	l, err := netutil.ListenUnix(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file, l := listenSidecar(t)
 	ways := &kept{Listener: l}
 	h := newHiddenAt(t, ways, "unix:"+file, nil)
 	for round := range 3 {
@@ -241,11 +240,7 @@ func TestWaysToSidecarsLast(t *testing.T) {
 
 // An agent finds out that the sidecar has ended a way before it uses that.
 func TestAgentReaches(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "sidecar")
-	l, err := netutil.ListenUnix(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file, l := listenSidecar(t)
 	defer l.Close()
 	a := &Agent{Sidecar: file}
 	for round := range 2 {
@@ -272,11 +267,7 @@ func TestAgentReaches(t *testing.T) {
 
 // A gateway gets a place although others keep all, if one of these waits.
 func TestWaysMakeRoom(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "sidecar")
-	l, err := netutil.ListenUnix(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file, l := listenSidecar(t)
 	in := passed(l)
 	defer in.Close()
 	go func() {
@@ -309,13 +300,10 @@ func TestWaysMakeRoom(t *testing.T) {
 
 // A silent connection has what came with it at once. It takes nothing from the server before it may speak, and closes if it never may.
 func TestPassSilent(t *testing.T) {
-	for name, begins := range map[string]bool{"begins": true, "does not": false} {
+	for name, says := range map[string][]byte{"begins": {passBegin}, "says something else": {passBegin + 1}, "ends": nil} {
 		t.Run(name, func(t *testing.T) {
-			file := filepath.Join(t.TempDir(), "sidecar")
-			l, err := netutil.ListenUnix(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			begins := bytes.Equal(says, []byte{passBegin})
+			file, l := listenSidecar(t)
 			in := passed(l)
 			defer in.Close()
 			near, far, err := socketPair()
@@ -358,9 +346,7 @@ func TestPassSilent(t *testing.T) {
 				t.Errorf("it speaks before it may: %d bytes, %v", n, err)
 			}
 			near.SetReadDeadline(until)
-			if begins {
-				way.Write([]byte{passBegin})
-			} else {
+			if way.Write(says); says == nil {
 				way.Close()
 			}
 			err = <-wrote
@@ -389,11 +375,7 @@ func connected(t *testing.T) *net.TCPConn {
 
 // A sidecar closes messages that pass no connection, with all their descriptors.
 func TestHostilePassages(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "sidecar")
-	l, err := netutil.ListenUnix(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file, l := listenSidecar(t)
 	in := passed(l)
 	defer in.Close()
 	client := connected(t)

@@ -38,9 +38,9 @@ and heddle board run what they hold and refused.
 
 A session or a node that crashed may leave changes on this machine, such as a
 kill switch or forwarding. Status names them until ` + "`heddle down NAME`" + ` undoes
-them. What keeps the kernel's answers to late packets off other networks ends by
-itself. Without NAME, status shows what there still is of it, as far as you may
-look at it.
+them. A guard that keeps the kernel's answers to late packets off other networks
+ends by itself. Without NAME, status shows such guards, as far as you may look
+at them.
 
 Loss counts datagrams towards here, if the protocol numbers them. All numbers
 are this machine's own counts. A capture shows what a network really saw: see
