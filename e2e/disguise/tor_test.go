@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"heddle/experiments/censor"
@@ -26,7 +28,8 @@ type torBridge struct {
 	clients uint16
 }
 
-func newTorBridge(t *testing.T) *torBridge {
+// newTorBridge takes the flags of the bridge's transport.
+func newTorBridge(t *testing.T, flags ...string) *torBridge {
 	t.Helper()
 	w := &torBridge{Instance: labtest.Up(t, lab.Tor("tor", lab.DSL(0))), t: t}
 	var err error
@@ -35,7 +38,7 @@ func newTorBridge(t *testing.T) *torBridge {
 	} else if err != nil {
 		t.Fatal(err)
 	}
-	if w.bridge, err = w.network.Bridge(t.Context(), w.Host("bridge"), peer.HeddleTransport(labtest.Heddle)); err != nil {
+	if w.bridge, err = w.network.Bridge(t.Context(), w.Host("bridge"), peer.HeddleTransport(labtest.Heddle, flags...)); err != nil {
 		t.Fatal(err)
 	}
 	return w
@@ -117,5 +120,31 @@ func (w *torBridge) short(file string) {
 	}
 	if down < 1_000_000 {
 		w.t.Errorf("%d bytes in %d connections", down, len(all))
+	}
+}
+
+// Debian's Tor reaches the network by bridges that are websites. A second bridge is on the host of the web server. The network sees HTTP with
+// the one and TLS with the other, and nothing else.
+func TestTorOverWebsites(t *testing.T) {
+	site := ":site=" + recordedSite(t)
+	w := newTorBridge(t, "--cover", "http"+site)
+	cover, certificate, key := pinned(t)
+	secure, err := w.network.Bridge(t.Context(), w.Host("web"), peer.HeddleTransport(labtest.Heddle, "--cover", cover+":certificate="+certificate+":key="+key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, bridge := range []struct {
+		cover string
+		of    *peer.TorBridge
+	}{{"http", w.bridge}, {"https", secure}} {
+		dir := t.TempDir()
+		end := labtest.Capture(t, w.Instance, dir, map[string]string{"isp": "isp/client"})
+		w.bridge = bridge.of
+		w.fetches("--cover", bridge.cover+site)
+		end()
+		words := strings.Fields(bridge.of.Line("heddle"))
+		if n := spoken(t, labtest.File(dir, "isp"), netip.MustParseAddrPort(words[1]), bridge.cover); n < 1_000_000 {
+			t.Errorf("%s: %d bytes come down", bridge.cover, n)
+		}
 	}
 }

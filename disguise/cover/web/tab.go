@@ -37,7 +37,8 @@ type tab struct {
 	sent, got atomic.Int64 // bytes
 
 	// Inside TLS.
-	mark   [markSize]byte
+	marks  marks
+	shown  string // a cookie of all further requests, if another web server is in front of the bridge
 	units  uint32 // requests with a unit so far
 	taking sync.Mutex
 	parts  order
