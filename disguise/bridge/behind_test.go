@@ -122,7 +122,7 @@ func TestLinksBehindNginx(t *testing.T) {
 						t.Error(err)
 						return
 					}
-					exchange(t, c, 300_000)
+					exchange(t, c, 100_000)
 					<-c.Done()
 				})
 			}

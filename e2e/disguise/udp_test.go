@@ -16,7 +16,6 @@ import (
 
 	"heddle/lab"
 	"heddle/lab/labtest"
-	"heddle/lab/peer"
 )
 
 // heard are the sizes of the datagrams of one conversation with the bridge, in order.

@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"heddle/lab"
 	"heddle/lab/browser"
 	"heddle/lab/labtest"
 	"heddle/lab/peer"

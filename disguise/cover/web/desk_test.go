@@ -74,7 +74,7 @@ func TestStaysAtTheDesk(t *testing.T) {
 			return func([]byte) (cover.Gauge, cover.Cover, error) { return feed, shape, nil }, func() { gone++ }
 		})
 		ask := func(cookie string) []byte {
-			w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "/style.css", nil)
+			w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "/watch", nil)
 			r.Header.Set("Cookie", cookie)
 			handler.ServeHTTP(w, r)
 			return w.Body.Bytes()
@@ -106,7 +106,7 @@ func TestStaysAtTheDesk(t *testing.T) {
 		}
 		other := newMarks(make([]byte, headKey))
 		for _, cookie := range []string{"a=b", visitCookie + "=x", other.shown()} {
-			if got := ask(cookie); bytes.HasPrefix(got, first.behind[:]) || !bytes.Contains(got, []byte("margin")) {
+			if got := ask(cookie); bytes.HasPrefix(got, first.behind[:]) || !bytes.Contains(got, []byte("<title>Watch")) {
 				t.Errorf("with the cookie %s a stranger gets %q", cookie, got)
 			}
 		}
