@@ -132,16 +132,16 @@ func records(b []byte) (wrong string) {
 	return ""
 }
 
-// messages says what is no HTTP/1.1. The last answer may be cut.
+// messages says what is no HTTP/1.1. The last request or answer may be cut.
 func messages(up, down []byte) (wrong string) {
 	requests, answers := bufio.NewReader(bytes.NewReader(up)), bufio.NewReader(bytes.NewReader(down))
 	for {
 		r, err := http.ReadRequest(requests)
-		if errors.Is(err, io.EOF) {
-			return ""
-		}
 		if err == nil {
 			_, err = io.Copy(io.Discard, r.Body)
+		}
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return ""
 		}
 		if err != nil {
 			return "a request: " + err.Error()
@@ -150,11 +150,11 @@ func messages(up, down []byte) (wrong string) {
 		if err == nil {
 			_, err = io.Copy(io.Discard, a.Body)
 		}
-		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
-			return "an answer: " + err.Error()
+		if errors.Is(err, io.ErrUnexpectedEOF) {
+			return ""
 		}
 		if err != nil {
-			return ""
+			return "an answer: " + err.Error()
 		}
 	}
 }

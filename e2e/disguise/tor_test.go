@@ -28,8 +28,7 @@ type torBridge struct {
 	clients uint16
 }
 
-// newTorBridge takes the flags of the bridge's transport.
-func newTorBridge(t *testing.T, flags ...string) *torBridge {
+func newTorBridge(t *testing.T) *torBridge {
 	t.Helper()
 	w := &torBridge{Instance: labtest.Up(t, lab.Tor("tor", lab.DSL(0))), t: t}
 	var err error
@@ -38,7 +37,7 @@ func newTorBridge(t *testing.T, flags ...string) *torBridge {
 	} else if err != nil {
 		t.Fatal(err)
 	}
-	if w.bridge, err = w.network.Bridge(t.Context(), w.Host("bridge"), peer.HeddleTransport(labtest.Heddle, flags...)); err != nil {
+	if w.bridge, err = w.network.Bridge(t.Context(), w.Host("bridge"), peer.HeddleTransport(labtest.Heddle)); err != nil {
 		t.Fatal(err)
 	}
 	return w
@@ -68,7 +67,7 @@ func (w *torBridge) fetches(flags ...string) {
 }
 
 // Debian's Tor with the transport at both ends reaches the network, and what it fetches is right. With connections of 15 kB it does so
-// behind a filter that freezes those which carry 16 kB.
+// behind a filter that freezes those which carry 16 kB. It also reaches it by bridges that are websites.
 func TestTorOverTheTransport(t *testing.T) {
 	w := newTorBridge(t)
 	before, err := w.Link("access").Status()
@@ -97,6 +96,10 @@ func TestTorOverTheTransport(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	w.short(labtest.File(dir, "isp"))
+	if err := filter.Stop(); err != nil {
+		t.Error(err)
+	}
+	w.websites()
 }
 
 // short checks that the connections of a capture carry at most 15 kB each way, and a whole page in sum.
@@ -123,28 +126,27 @@ func (w *torBridge) short(file string) {
 	}
 }
 
-// Debian's Tor reaches the network by bridges that are websites. A second bridge is on the host of the web server. The network sees HTTP with
-// the one and TLS with the other, and nothing else.
-func TestTorOverWebsites(t *testing.T) {
-	site := ":site=" + recordedSite(t)
-	w := newTorBridge(t, "--cover", "http"+site)
-	cover, certificate, key := pinned(t)
-	secure, err := w.network.Bridge(t.Context(), w.Host("web"), peer.HeddleTransport(labtest.Heddle, "--cover", cover+":certificate="+certificate+":key="+key))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, bridge := range []struct {
-		cover string
-		of    *peer.TorBridge
-	}{{"http", w.bridge}, {"https", secure}} {
-		dir := t.TempDir()
-		end := labtest.Capture(t, w.Instance, dir, map[string]string{"isp": "isp/client"})
-		w.bridge = bridge.of
-		w.fetches("--cover", bridge.cover+site)
+// websites has Tor reach the network by bridges that are websites. The network sees HTTP with the one and TLS with the other, and nothing else.
+func (w *torBridge) websites() {
+	w.t.Helper()
+	site := ":site=" + recordedSite(w.t)
+	cover, certificate, key := pinned(w.t)
+	for name, flag := range map[string]string{"http": "http" + site, "https": cover + ":certificate=" + certificate + ":key=" + key} {
+		w.bridge.Stop()
+		if err := os.Remove(filepath.Join(w.bridge.Dir, "pt_state", "heddle_bridgeline.txt")); err != nil {
+			w.t.Fatal(err)
+		}
+		var err error
+		if w.bridge, err = w.network.Bridge(w.t.Context(), w.Host("bridge"), peer.HeddleTransport(labtest.Heddle, "--cover", flag)); err != nil {
+			w.t.Fatal(err)
+		}
+		dir := w.t.TempDir()
+		end := labtest.Capture(w.t, w.Instance, dir, map[string]string{"isp": "isp/client"})
+		w.fetches("--cover", name+site)
 		end()
-		words := strings.Fields(bridge.of.Line("heddle"))
-		if n := spoken(t, labtest.File(dir, "isp"), netip.MustParseAddrPort(words[1]), bridge.cover); n < 1_000_000 {
-			t.Errorf("%s: %d bytes come down", bridge.cover, n)
+		at := netip.MustParseAddrPort(strings.Fields(w.bridge.Line("heddle"))[1])
+		if n := spoken(w.t, labtest.File(dir, "isp"), at, name); n < 1_000_000 {
+			w.t.Errorf("%s: %d bytes come down", name, n)
 		}
 	}
 }
