@@ -1,9 +1,11 @@
 package bridge
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -17,6 +19,7 @@ import (
 	"heddle/disguise/cover"
 	"heddle/disguise/cover/web"
 	"heddle/disguise/cover/web/webtest"
+	"heddle/internal/connlimit"
 	"heddle/internal/polltest"
 	"heddle/internal/tcptest"
 	"heddle/lab/peer"
@@ -157,6 +160,35 @@ func TestManyConnectionsBehindNginx(t *testing.T) {
 	}
 	exchange(t, c, 200_000)
 	<-c.Done()
+}
+
+// All connections are those of nginx, at one address, so none goes for the sake of others.
+func TestManyVisitorsBehindNginx(t *testing.T) {
+	b := startBehind(t, false, cover.Front{}, func(o *Options) { o.Target = to(tcptest.Serve(t, tcptest.Echo)) })
+	var all []*bufio.ReadWriter
+	for range 2 * connlimit.Strangers.Network {
+		c, err := net.DialTCP("tcp", nil, net.TCPAddrFromAddrPort(b.at))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		all = append(all, bufio.NewReadWriter(bufio.NewReader(c), bufio.NewWriter(c)))
+	}
+	for range 2 {
+		for i, c := range all {
+			fmt.Fprint(c, "GET /about HTTP/1.1\r\nHost: www.example\r\n\r\n")
+			if err := c.Flush(); err != nil {
+				t.Fatal(i, err)
+			}
+			r, err := http.ReadResponse(c.Reader, nil)
+			if err != nil {
+				t.Fatal(i, err)
+			}
+			if _, err := io.Copy(io.Discard, r.Body); err != nil || r.StatusCode != 200 {
+				t.Fatal(i, r.Status, err)
+			}
+		}
+	}
 }
 
 // A bridge that is gone is what nginx shows of any site that is: to visitors an error, and to clients no bridge. A link goes on when

@@ -24,7 +24,7 @@ func TestWhoseARequestIs(t *testing.T) {
 		{"", []string{"192.0.2.1"}, "<nil>"},
 		{"X-Forwarded-For", nil, "<nil>"},
 		{"X-Forwarded-For", []string{"192.0.2.1"}, "192.0.2.1:0"},
-		{"x-forwarded-for", []string{"203.0.113.9, 192.0.2.1"}, "192.0.2.1:0"},
+		{"x-forwarded-for", []string{"203.0.113.9, 203.0.113.8, 192.0.2.1"}, "192.0.2.1:0"},
 		{"X-Forwarded-For", []string{"203.0.113.9", "203.0.113.8,2001:db8::1"}, "[2001:db8::1]:0"},
 		{"X-Forwarded-For", []string{"[2001:db8::1]"}, "[2001:db8::1]:0"},
 		{"X-Forwarded-For", []string{"[2001:db8::1]:443"}, "[2001:db8::1]:443"},

@@ -147,6 +147,9 @@ func TestOriginAnswersStrangers(t *testing.T) {
 		if !strings.Contains(got, of) {
 			t.Errorf("%s answers /about by %s", name, got)
 		}
+		if got := exchangeWith(t, at, "GET", "/about?unknown", nil, nil); !strings.Contains(got, "another page") {
+			t.Errorf("%s answers a query by %s", name, got)
+		}
 	}
 }
 
