@@ -38,8 +38,8 @@ type DisguiseBridge struct {
 // DisguiseServe is the bridge.toml of a server, or the flags of `heddle disguise serve`.
 type DisguiseServe struct {
 	Listen        []string `toml:"listen" help:"where clients come to, <[HOST]:PORT>: TCP, and UDP for covers with transport=udp"`
-	Behind        string   `toml:"behind" help:"be behind your own web server, which passes on the cover https by HTTP: listen for it at <ADDRESS:PORT> or unix:FILE, and nowhere else"`
-	VisitorHeader string   `toml:"visitor-header" help:"the header in which that web server says whose a request is, such as X-Forwarded-For"`
+	Behind        string   `toml:"behind" help:"be behind your own web server, with the cover https: listen for it at <ADDRESS:PORT> or unix:FILE, and nowhere else"`
+	VisitorHeader string   `toml:"visitor-header" help:"the <HEADER> in which that web server says whose a request is, such as X-Forwarded-For"`
 	Origin        string   `toml:"origin" help:"be in front of your own site at <URL>, such as http://127.0.0.1:8080: strangers see it"`
 	To            string   `toml:"to" help:"lead each link to this target, <HOST:PORT> or unix:FILE, such as Tor's ORPort or an ssh server"`
 	Destinations  bool     `toml:"destinations" help:"lead clients also to the destinations that they ask for: public addresses, and what --allow names"`

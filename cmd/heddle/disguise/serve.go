@@ -38,9 +38,9 @@ longest prefix decides. It looks up names itself.
 It answers only clients that have its bridge line, which heddle disguise keys
 prints, and whose clock is at most 90 minutes off. It reads and drops what
 others send, and ends their connections at an age that depends on nothing that
-they send. With the covers http and https it is a website for them: a recorded one,
-or with --origin your own. With --behind your own web server is in front of it,
-and has the certificate and the connections of all visitors.
+they send. With the covers http and https it is a website for them: a recorded
+one, or with --origin your own. With --behind your own web server is in front of
+it, and has the certificate and the connections of all visitors.
 
 The bridge sees its clients' addresses, where they go, and what is not encrypted
 inside. An observer of both its sides can find out who talks to whom. It logs
