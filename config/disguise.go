@@ -332,6 +332,9 @@ func loadDisguisePath(file string) (client.Bridge, error) {
 func (d DisguiseDial) fileProblems() problems {
 	wrong := d.problems()
 	delete(wrong, "listen") // --listen may follow
+	if line, err := handshake.ParseLine(d.Line); err == nil && d.Cover == "" && len(line.Covers) > 0 {
+		delete(wrong, "cover") // so may --cover, with the site that no bridge line names
+	}
 	return wrong
 }
 

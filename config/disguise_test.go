@@ -71,6 +71,34 @@ schedule = "round-robin"
 	}
 }
 
+// A bridge line names no file, so the file with the line of a website is whole only with --cover. As a path it is refused.
+func TestDisguiseDialOfAWebsite(t *testing.T) {
+	line, err := handshake.ParseLine(bridgeLine(t, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	line.Covers = []string{"https:pin=" + strings.Repeat("A", 43)}
+	file := write(t, "bridge = \""+line.String()+"\"\nlisten = \"127.0.0.1:1080\"\n")
+	d, err := LoadDisguiseDial(file)
+	if err != nil {
+		t.Fatal(all(err))
+	}
+	if err := d.Check(); err == nil || !strings.Contains(all(err), "no site") {
+		t.Errorf("without a site: %v", all(err))
+	}
+	if _, err := path.New(path.Spec{Name: "b", Kind: "disguise", Arg: file}, path.Options{}); err == nil || !strings.Contains(all(err), "no site") {
+		t.Errorf("a path without a site: %v", all(err))
+	}
+	site, err := filepath.Abs("../disguise/cover/web/testdata/site.db")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Cover = "https:site=" + site
+	if err := d.Check(); err != nil {
+		t.Error(all(err))
+	}
+}
+
 // all is the text of an error with its hints.
 func all(err error) string {
 	list, ok := err.(Problems)

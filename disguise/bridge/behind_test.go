@@ -20,6 +20,7 @@ import (
 	"heddle/disguise/cover/web"
 	"heddle/disguise/cover/web/webtest"
 	"heddle/internal/connlimit"
+	"heddle/internal/errhint"
 	"heddle/internal/polltest"
 	"heddle/internal/tcptest"
 	"heddle/lab/peer"
@@ -223,7 +224,7 @@ func TestFrontGoesAway(t *testing.T) {
 	if status, text := b.visit("/about"); status != http.StatusBadGateway || !strings.Contains(text, "nginx") {
 		t.Errorf("without the bridge a stranger gets %d %q", status, text)
 	}
-	if c, err := client.Dial(t.Context(), b.o); err == nil {
-		t.Error("a link without the bridge", c)
+	if c, err := client.Dial(t.Context(), b.o); err == nil || !strings.Contains(err.Error(), "502 Bad Gateway") || !strings.Contains(errhint.Of(err), "behind it") {
+		t.Error("without the bridge:", c, err)
 	}
 }
