@@ -76,8 +76,8 @@ func (h *Health) Sent(now time.Time, n int) {
 func (h *Health) Heard(now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.unanswered > 0 && h.sampled {
-		h.sample(now.Sub(h.first))
+	if rtt := now.Sub(h.first); h.unanswered > 0 && h.sampled && rtt < suspectAfter { // else the server had nothing to say
+		h.sample(rtt)
 	}
 	h.unanswered, h.heard = 0, now
 	if !h.Proved || h.state == Suspect {

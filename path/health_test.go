@@ -110,6 +110,11 @@ func TestRoundTripIsSampledOnlyAfterQuiet(t *testing.T) {
 	if got := h.RTT(); got != 40*time.Millisecond {
 		t.Errorf("smoothed %v, want 30 + (110-30)/8 = 40 ms", got)
 	}
+	h.Sent(at(4000), 1) // the server had nothing to say
+	h.Heard(at(6000))
+	if got := h.RTT(); got != 40*time.Millisecond {
+		t.Errorf("a pause gave a sample: %v", got)
+	}
 }
 
 // A path that carries a unit of 100 ms now and then is measured at its visits, so that its round trip is current.

@@ -73,6 +73,7 @@ type Session struct {
 	withheld uint64 // datagrams not sent because the path that a rule names was down
 	lastSent time.Time
 	offered  time.Time // when the program last sent, even if that was refused
+	paused   time.Time // when it last began to send again after a pause
 	lastUp   time.Time // last arrival
 	// unanswered is when the session sent first without an answer since, as of the last look; zero if there was one.
 	unanswered time.Time
@@ -207,6 +208,9 @@ func (s *Session) Send(datagrams [][]byte) error {
 	defer s.mu.Unlock()
 	if !s.open {
 		return net.ErrClosed
+	}
+	if now.Sub(s.offered) >= pauseLength {
+		s.paused = now
 	}
 	s.offered = now
 	if datagrams = s.fitting(datagrams); len(datagrams) == 0 {

@@ -21,10 +21,20 @@ const (
 	trialShare = 10
 )
 
+// A server that sends all of a burst at once does not answer what acknowledges it. Its next burst comes by the path that it heard
+// last, so the trial of a session that pauses goes on with acknowledgements, to the last of the burst.
+const (
+	pauseLength = 100 * time.Millisecond // of a session that has bursts
+	// mostAcknowledgement bounds their size in bytes. A server answers what is larger at once, so such a datagram ends the trial.
+	mostAcknowledgement = 256
+)
+
 // trial is a test of a member. The session's lock guards it.
 type trial struct {
 	began  time.Time // zero before the first trial
 	until  time.Time // the end of its datagrams
+	tail   time.Time // until then it may go on with acknowledgements; zero if it does so already, or may not
+	acks   bool      // it goes on with acknowledgements
 	left   int       // datagrams that it may still take
 	again  [][]byte  // copies, for another path if no answer comes
 	usable bool      // the schedule uses the path too
@@ -37,6 +47,10 @@ func (s *Session) try(now time.Time, datagrams [][]byte) int {
 		return 0
 	}
 	t := &l.trial
+	if t.acks && slices.ContainsFunc(datagrams, func(d []byte) bool { return len(d) > mostAcknowledgement }) {
+		t.left = 0
+		return 0
+	}
 	n := min(len(datagrams), t.left)
 	t.left -= n
 	for _, d := range datagrams[:n] {
@@ -58,6 +72,9 @@ func (s *Session) trying(now time.Time) *member {
 	}
 	if l := s.tried; l != nil {
 		t := &l.trial
+		if over := !now.Before(t.until) || t.left == 0; over && now.Before(t.tail) {
+			t.until, t.tail, t.left, t.acks = t.tail, time.Time{}, trialLimit, true
+		}
 		if now.Before(t.until) && t.left > 0 && l.unanswered(t.began) && l.Current() != nil {
 			return l
 		}
@@ -85,6 +102,9 @@ func (s *Session) begin(l *member, now time.Time, usable bool) {
 	s.tried = l
 	l.Trial.Tried(now, trialEvery, trialEvery)
 	patience := s.trialPatience()
+	if !usable && now.Sub(s.paused) < trialEvery {
+		l.trial.tail = now.Add(patience)
+	}
 	after := func(wait time.Duration, do func()) {
 		time.AfterFunc(wait, func() {
 			s.mu.Lock()
@@ -106,24 +126,28 @@ func trialLength(l *member) time.Duration {
 	return 100 * time.Millisecond
 }
 
-// slowest returns the longest known round-trip time of the session's paths.
+// longestPatience bounds how long a trial waits for an answer, so that it is concluded before the next one begins.
+const longestPatience = trialEvery / 2
+
+// slowest returns the longest known round-trip time of the session's paths, at most longestPatience: of a session that pauses, the
+// pauses may be taken for round trips.
 func (s *Session) slowest() (rtt time.Duration) {
 	for _, l := range s.members {
 		rtt = max(rtt, l.Health.RTT())
 	}
-	return rtt
+	return min(rtt, longestPatience)
 }
 
 // trialPatience is how long a trial waits for an answer.
 func (s *Session) trialPatience() time.Duration {
-	return min(2*s.slowest()+100*time.Millisecond, trialEvery/2)
+	return min(2*s.slowest()+100*time.Millisecond, longestPatience)
 }
 
 // resend sends the datagrams of a trial by another path, the one that the session uses if possible, since they are probably lost.
 // A program that waits for an answer would lose what it repeats in the next trials too. s.mu is held.
 func (s *Session) resend(l *member) {
 	again := l.trial.again
-	l.trial.again, l.trial.left = nil, 0
+	l.trial.again, l.trial.left, l.trial.tail = nil, 0, time.Time{}
 	if len(again) == 0 || !s.enough {
 		return
 	}
@@ -189,7 +213,7 @@ func (s *Session) trySpared(now time.Time) {
 		return
 	}
 	for l := s.trying(now); l != nil; l = s.trying(now) {
-		l.trial.left = 0
+		l.trial.left, l.trial.tail = 0, time.Time{}
 		s.sendOn(l, now, s.spared)
 	}
 }

@@ -11,13 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"heddle/internal/polltest"
-	"heddle/lab"
 	"heddle/lab/labtest"
 )
 
 // Without Heddle the kernel's answers do leave by the network that nobody chose, and the captures of the other tests see them.
 func TestAnswersWithoutHeddle(t *testing.T) {
-	w := newWorld(t, lab.ThreeWays()) // whose delay keeps packets under way
+	w := newWorld(t, farAway())
 	server := w.newChatter(udpAt)
 	w.endless(streamAt.String())
 	bound := func(_, _ string, raw syscall.RawConn) (err error) {

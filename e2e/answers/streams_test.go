@@ -20,7 +20,7 @@ type streams struct {
 
 func newStreams(t *testing.T, backend string, c setting) *streams {
 	t.Helper()
-	s := &streams{world: newWorld(t, lab.ThreeWays())} // whose delay keeps packets under way
+	s := &streams{world: newWorld(t, farAway())}
 	s.endless("127.0.0.1:8080")
 	at := c.at(peer.StreamPort)
 	s.StreamServer("server", at, "stream", "serve", "--backend", backend, "--name", "s", "--to", "127.0.0.1:8080")
@@ -42,6 +42,17 @@ func newStreams(t *testing.T, backend string, c setting) *streams {
 	go func() { _, _ = io.Copy(io.Discard, program) }()
 	s.more(chosen...)
 	return s
+}
+
+// farAway is a world whose delay keeps many packets of a slow download under way.
+func farAway() lab.World {
+	w := lab.ThreeWays()
+	for i := range w.Links {
+		for _, s := range []*lab.Shape{&w.Links[i].AtoB, &w.Links[i].BtoA} {
+			s.Delay *= 8
+		}
+	}
+	return w
 }
 
 // endless serves a download on the server that does not end. It has 3 Mbit/s at most, so that a world leaves others the processor.

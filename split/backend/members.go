@@ -185,6 +185,10 @@ const (
 	// trialShare bounds the trials to one of so many packets of the session, since the packets of a trial are mostly lost. It is
 	// small, so that a session of a few packets a second returns within two seconds too.
 	trialShare = 4
+	// A session that sent so many packets since the last trial has the next one sooner. The server answers by the path that it heard
+	// last, and has not always something to send before it hears another.
+	busyPackets = 25
+	busyEvery   = 200 * time.Millisecond
 )
 
 // NextTrial returns a doubtful member that needs one packet to show whether it works again, or -1. A stopped session tests the
@@ -210,7 +214,11 @@ func (s *Members) NextTrial(now time.Time) int {
 	if next == nil {
 		return -1
 	}
-	next.Trial.Tried(now, trialEvery, trialEvery)
+	every := trialEvery
+	if sent-s.tried >= busyPackets {
+		every = busyEvery
+	}
+	next.Trial.Tried(now, every, every)
 	s.tried = sent
 	return next.Index
 }

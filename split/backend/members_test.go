@@ -102,7 +102,8 @@ func silent(s *Members) (all []int) {
 
 // A path that was cut is used again within two seconds of its return, whatever the session sends, and its trials are few.
 func TestPathIsUsedAgain(t *testing.T) {
-	loads := map[string]struct{ burst, pause int }{"idle": {1, 300}, "bursty": {30, 300}, "full": {1, 1}} // packets, ms
+	// Packets, ms, and the trials in each second
+	loads := map[string]struct{ burst, pause, trials int }{"idle": {1, 300, 2}, "bursty": {30, 300, 4}, "full": {1, 1, 4}}
 	for name, load := range loads {
 		for _, paths := range []int{2, 3} { // two are too few while one is cut
 			for dead := 1200; dead < 12_000; dead += 370 {
@@ -120,7 +121,7 @@ func TestPathIsUsedAgain(t *testing.T) {
 				if !w.used {
 					t.Errorf("%s, %d paths, cut for %d ms: not used two seconds after its return", name, paths, dead)
 				}
-				if most := 3 + 2*dead/1000; w.trials > most {
+				if most := 3 + load.trials*dead/1000; w.trials > most {
 					t.Errorf("%s, %d paths, cut for %d ms: %d trials, at most %d", name, paths, dead, w.trials, most)
 				}
 				if w.trials > 1+w.sent/4 && paths > 2 {
