@@ -1,7 +1,6 @@
 package web
 
 import (
-	"context"
 	"errors"
 	"io"
 	"log"
@@ -9,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
-	"os"
 	"strings"
 	"time"
 
@@ -85,16 +83,11 @@ func (o *origin) failed(w http.ResponseWriter, r *http.Request, err error) {
 		slog.Warn("the origin does not answer, so visitors get an error", "error", err, "hint", "start it, or mend origin")
 	}
 	status := http.StatusBadGateway
-	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) || timedOut(err) {
+	if late, ok := errors.AsType[net.Error](err); ok && late.Timeout() {
 		status = http.StatusGatewayTimeout
 	}
 	w.Header().Del("Date") // net/http adds its own
 	http.Error(w, http.StatusText(status), status)
-}
-
-func timedOut(err error) bool {
-	t, ok := errors.AsType[net.Error](err)
-	return ok && t.Timeout()
 }
 
 // upload is a body that has bodyPatience for each part.

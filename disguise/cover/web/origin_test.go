@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -245,6 +246,16 @@ func TestOriginIsNoProxy(t *testing.T) {
 			if err != nil || bytes.Contains(text, []byte("operator")) || !bytes.HasPrefix(text, []byte("HTTP/1.1 502")) && !bytes.HasPrefix(text, []byte("HTTP/1.1 400")) {
 				t.Errorf("%s, %s: %q, %v", name, line, text, err)
 			}
+		}
+	}
+}
+
+func TestOriginIsLate(t *testing.T) {
+	o := newOrigin(cover.Front{})
+	for err, want := range map[error]int{os.ErrDeadlineExceeded: http.StatusGatewayTimeout, io.ErrUnexpectedEOF: http.StatusBadGateway} {
+		w := httptest.NewRecorder()
+		if o.failed(w, httptest.NewRequest("GET", "/", nil), err); w.Code != want {
+			t.Errorf("%v: %d, want %d", err, w.Code, want)
 		}
 	}
 }
