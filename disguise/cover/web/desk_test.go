@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -67,11 +68,18 @@ func TestStaysAtTheDesk(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		desk, gone := f.(*factory).desk, 0
+		desk := f.(*factory).desk
+		var left atomic.Int32
+		counts := func() (gone, stays int) { // timers end stays
+			synctest.Wait()
+			desk.mu.Lock()
+			defer desk.mu.Unlock()
+			return int(left.Load()), len(desk.stays)
+		}
 		var feed *broken
 		var shape cover.Cover
 		handler := desk.handler(func(net.Addr) (cover.Enter, func()) {
-			return func([]byte) (cover.Gauge, cover.Cover, error) { return feed, shape, nil }, func() { gone++ }
+			return func([]byte) (cover.Gauge, cover.Cover, error) { return feed, shape, nil }, func() { left.Add(1) }
 		})
 		ask := func(cookie string) []byte {
 			w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "/watch", nil)
@@ -92,8 +100,9 @@ func TestStaysAtTheDesk(t *testing.T) {
 			}
 			feed = &broken{veiled: newVeiled(2, 1)}
 			m := c.(*tab).marks
-			if got := ask(unit(0)); !bytes.HasPrefix(got, m.behind[:]) || len(desk.stays) != 1 {
-				t.Fatalf("after a hello the answer is %q, and there are %d stays", got, len(desk.stays))
+			got := ask(unit(0))
+			if _, stays := counts(); !bytes.HasPrefix(got, m.behind[:]) || stays != 1 {
+				t.Fatalf("after a hello the answer is %q, and there are %d stays", got, stays)
 			}
 			return m
 		}
@@ -110,17 +119,18 @@ func TestStaysAtTheDesk(t *testing.T) {
 				t.Errorf("with the cookie %s a stranger gets %q", cookie, got)
 			}
 		}
-		if gone != 3 || len(desk.stays) != 1 {
-			t.Errorf("after three strangers %d are gone, and there are %d stays", gone, len(desk.stays))
+		if gone, stays := counts(); gone != 3 || stays != 1 {
+			t.Errorf("after three strangers %d are gone, and there are %d stays", gone, stays)
 		}
 		time.Sleep(stayPatience + time.Second)
-		if gone != 4 || len(desk.stays) != 0 {
-			t.Errorf("after a silence %d are gone, and there are %d stays", gone, len(desk.stays))
+		if gone, stays := counts(); gone != 4 || stays != 0 {
+			t.Errorf("after a silence %d are gone, and there are %d stays", gone, stays)
 		}
 		second := enter()
 		feed.now = true
-		if got := ask(second.shown() + "; " + unit(1)); bytes.HasPrefix(got, second.behind[:]) || gone != 5 || len(desk.stays) != 0 {
-			t.Errorf("after the end of its link a client gets %q, %d are gone, and there are %d stays", got, gone, len(desk.stays))
+		got := ask(second.shown() + "; " + unit(1))
+		if gone, stays := counts(); bytes.HasPrefix(got, second.behind[:]) || gone != 5 || stays != 0 {
+			t.Errorf("after the end of its link a client gets %q, %d are gone, and there are %d stays", got, gone, stays)
 		}
 	})
 }
