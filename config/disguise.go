@@ -37,12 +37,15 @@ type DisguiseBridge struct {
 
 // DisguiseServe is the bridge.toml of a server, or the flags of `heddle disguise serve`.
 type DisguiseServe struct {
-	Listen       []string `toml:"listen" help:"where clients come to, <[HOST]:PORT>: TCP, and UDP for covers with transport=udp"`
-	To           string   `toml:"to" help:"lead each link to this target, <HOST:PORT> or unix:FILE, such as Tor's ORPort or an ssh server"`
-	Destinations bool     `toml:"destinations" help:"lead clients also to the destinations that they ask for: public addresses, and what --allow names"`
-	Allow        []string `toml:"allow" help:"lead to these addresses, <CIDR[:PORT]>"`
-	Deny         []string `toml:"deny" help:"do not lead to these addresses, <CIDR[:PORT]>"`
-	State        string   `toml:"state" help:"remember in <DIR> which clients' messages were seen; bridge-state beside the identity where it is not given" complete:"dir"`
+	Listen        []string `toml:"listen" help:"where clients come to, <[HOST]:PORT>: TCP, and UDP for covers with transport=udp"`
+	Behind        string   `toml:"behind" help:"be behind your own web server, with the cover https: listen for it at <ADDRESS:PORT> or unix:FILE, and nowhere else"`
+	VisitorHeader string   `toml:"visitor-header" help:"the <HEADER> in which that web server says whose a request is, such as X-Forwarded-For"`
+	Origin        string   `toml:"origin" help:"be in front of your own site at <URL>, such as http://127.0.0.1:8080: strangers see it"`
+	To            string   `toml:"to" help:"lead each link to this target, <HOST:PORT> or unix:FILE, such as Tor's ORPort or an ssh server"`
+	Destinations  bool     `toml:"destinations" help:"lead clients also to the destinations that they ask for: public addresses, and what --allow names"`
+	Allow         []string `toml:"allow" help:"lead to these addresses, <CIDR[:PORT]>"`
+	Deny          []string `toml:"deny" help:"do not lead to these addresses, <CIDR[:PORT]>"`
+	State         string   `toml:"state" help:"remember in <DIR> which clients' messages were seen; bridge-state beside the identity where it is not given" complete:"dir"`
 	DisguiseBridge
 	MaxBytes string        `toml:"max-bytes-per-connection" help:"end a connection after <SIZE> in either direction, such as 15kB; 0 never does"`
 	MaxAge   time.Duration `toml:"max-age" help:"end a connection after so long at most; 0 never does"`
@@ -66,7 +69,7 @@ func LoadDisguiseServe(file string) (DisguiseServe, error) {
 
 func (s DisguiseServe) problems() problems {
 	wrong := problems{}
-	s.DisguiseBridge.check(wrong)
+	s.DisguiseBridge.check(wrong, s.front(wrong))
 	if len(s.Listen) == 0 {
 		wrong.say("listen", "nothing says where clients come to", "such as :443")
 	}
@@ -109,7 +112,7 @@ func (s DisguiseServe) life() (cover.Life, error) {
 	return cover.Life{Bytes: n, Age: s.MaxAge}, hinted(err, "such as 15kB, or 0 for no limit")
 }
 
-func (d DisguiseBridge) check(wrong problems) {
+func (d DisguiseBridge) check(wrong problems, front cover.Front) {
 	if len(d.Cover) == 0 {
 		wrong.say("cover", "the bridge has no cover", "such as "+client.DefaultCover)
 	}
@@ -124,7 +127,7 @@ func (d DisguiseBridge) check(wrong problems) {
 		}
 		if seen[over] = true; err == nil {
 			var f cover.Factory
-			if f, err = cover.New(name, cover.Options{Args: args}); err == nil && !cover.OverUDP(args) {
+			if f, err = cover.New(name, cover.Options{Args: args, Front: front}); err == nil && !cover.OverUDP(args) {
 				overTCP = append(overTCP, f)
 			}
 		}
@@ -142,7 +145,7 @@ func (d DisguiseBridge) check(wrong problems) {
 // Check returns the first error of the flags, named by its flag.
 func (d DisguiseBridge) Check() error {
 	wrong := problems{}
-	d.check(wrong)
+	d.check(wrong, cover.Front{})
 	return wrong.first()
 }
 
@@ -204,6 +207,8 @@ func (s DisguiseServe) Options() (o Bridge, err error) {
 	if err != nil {
 		return o, err
 	}
+	front := s.front(problems{})
+	o.Behind = front.Behind
 	o.Key, o.MaxLinks, o.Idle, o.Covers = o.id.Public(), s.MaxLinks, s.Idle, map[byte]cover.Factory{}
 	o.DatagramCovers = map[byte]cover.Factory{}
 	for _, spec := range s.Cover {
@@ -217,7 +222,7 @@ func (s DisguiseServe) Options() (o Bridge, err error) {
 				if cover.OverUDP(args) {
 					covers = o.DatagramCovers
 				}
-				if covers[k.Number], err = cover.New(name, cover.Options{Seed: o.Key[:], Life: life, Bridge: true, Args: args}); err != nil {
+				if covers[k.Number], err = cover.New(name, cover.Options{Seed: o.Key[:], Life: life, Bridge: true, Front: front, Args: args}); err != nil {
 					return o, err
 				}
 			}
@@ -327,6 +332,9 @@ func loadDisguisePath(file string) (client.Bridge, error) {
 func (d DisguiseDial) fileProblems() problems {
 	wrong := d.problems()
 	delete(wrong, "listen") // --listen may follow
+	if line, err := handshake.ParseLine(d.Line); err == nil && d.Cover == "" && len(line.Covers) > 0 {
+		delete(wrong, "cover") // so may --cover, with the site that no bridge line names
+	}
 	return wrong
 }
 

@@ -71,6 +71,34 @@ schedule = "round-robin"
 	}
 }
 
+// A bridge line names no file, so the file with the line of a website is whole only with --cover. As a path it is refused.
+func TestDisguiseDialOfAWebsite(t *testing.T) {
+	line, err := handshake.ParseLine(bridgeLine(t, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	line.Covers = []string{"https:pin=" + strings.Repeat("A", 43)}
+	file := write(t, "bridge = \""+line.String()+"\"\nlisten = \"127.0.0.1:1080\"\n")
+	d, err := LoadDisguiseDial(file)
+	if err != nil {
+		t.Fatal(all(err))
+	}
+	if err := d.Check(); err == nil || !strings.Contains(all(err), "no site") {
+		t.Errorf("without a site: %v", all(err))
+	}
+	if _, err := path.New(path.Spec{Name: "b", Kind: "disguise", Arg: file}, path.Options{}); err == nil || !strings.Contains(all(err), "no site") {
+		t.Errorf("a path without a site: %v", all(err))
+	}
+	site, err := filepath.Abs("../disguise/cover/web/testdata/site.db")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Cover = "https:site=" + site
+	if err := d.Check(); err != nil {
+		t.Error(all(err))
+	}
+}
+
 // all is the text of an error with its hints.
 func all(err error) string {
 	list, ok := err.(Problems)
@@ -134,6 +162,39 @@ func TestPathTakesTheFileOfDial(t *testing.T) {
 	}
 }
 
+// A bridge behind another web server listens for it alone, and needs no certificate.
+func TestDisguiseServeBehind(t *testing.T) {
+	dir := t.TempDir()
+	if _, _, err := handshake.LoadOrCreateIdentity(filepath.Join(dir, "key.pem")); err != nil {
+		t.Fatal(err)
+	}
+	site, err := filepath.Abs("../disguise/cover/web/testdata/site.db")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "bridge.toml")
+	for at, flag := range map[string]string{"127.0.0.1:8081": "behind", "10.0.0.1:80": "behind", "[fd00::1]:80": "behind", "unix:/run/x.sock": "behind", "": "listen"} {
+		text := "identity = \"key.pem\"\ndestinations = true\ncover = [\"https:site=" + site + "\"]\n"
+		if at != "" {
+			text += "visitor-header = \"X-Forwarded-For\"\norigin = \"http://127.0.0.1:8080\"\nbehind = \"" + at + "\"\n"
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := LoadDisguiseServe(file)
+		if err != nil {
+			t.Fatal(at, all(err))
+		}
+		name, doors := s.Doors()
+		if name != flag || at != "" && !slices.Equal(doors, []string{at}) {
+			t.Errorf("%q: --%s %q", at, name, doors)
+		}
+		if o, err := s.Options(); (err == nil && o.Behind) != (at != "") || at == "" && !strings.Contains(all(err), "no certificate") {
+			t.Errorf("%q: %v", at, err)
+		}
+	}
+}
+
 func TestDisguiseServe(t *testing.T) {
 	dir := t.TempDir()
 	load := func(text string) (DisguiseServe, error) {
@@ -147,20 +208,33 @@ func TestDisguiseServe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	behind := "destinations = true\ncover = [\"https:site=" + site + "\"]\n"
 	for text, want := range map[string]string{
 		"destinations = true\ncover = [\"random\", \"http:site=" + site + "\"]\n":                  "leaves no room",
 		"destinations = true\ncover = [\"http:site=" + site + "\", \"https:site=" + site + "\"]\n": "another port",
 		"":                 "leads nowhere",
 		"to = \"x\"\n":     "HOST:PORT",
 		"to = \"unix:\"\n": "no file",
-		"to = \"a:1\"\nallow = [\"10.0.0.0/8\"]\n":                                 "cannot ask",
-		"destinations = true\nallow = [\"x\"]\n":                                   "192.0.2.0/24",
-		"destinations = true\ncover = []\n":                                        "no cover",
-		"destinations = true\ncover = [\"random\", \"random:prefix=printable\"]\n": "twice",
-		"destinations = true\nlisten = [\"x\"]\n":                                  "HOST:PORT",
-		"destinations = true\naddress = [\"a:1\"]\n":                               "not possible",
-		"destinations = true\nmax-links = 0\n":                                     "less than 1",
-		"destination = true\n":                                                     "did you mean destinations?",
+		"to = \"a:1\"\nallow = [\"10.0.0.0/8\"]\n":                                        "cannot ask",
+		"destinations = true\nallow = [\"x\"]\n":                                          "192.0.2.0/24",
+		"destinations = true\ncover = []\n":                                               "no cover",
+		"destinations = true\ncover = [\"random\", \"random:prefix=printable\"]\n":        "twice",
+		"destinations = true\nlisten = [\"x\"]\n":                                         "HOST:PORT",
+		"destinations = true\naddress = [\"a:1\"]\n":                                      "not possible",
+		"destinations = true\nmax-links = 0\n":                                            "less than 1",
+		"destination = true\n":                                                            "did you mean destinations?",
+		behind + "behind = \"192.0.2.9:80\"\n":                                            "others than the web server reach",
+		behind + "behind = \":80\"\n":                                                     "no address and port",
+		behind + "behind = \"0.0.0.0:80\"\n":                                              "others than the web server reach",
+		behind + "behind = \"unix:\"\n":                                                   "no file",
+		behind + "behind = \"127.0.0.1:80\"\nlisten = [\":80\"]\n":                        "listens for that alone",
+		behind + "visitor-header = \"X-Real-IP\"\n":                                       "could say what they like",
+		behind + "behind = \"[::1]:80\"\nvisitor-header = \"a b\"\n":                      "no name of a header",
+		behind + "origin = \"127.0.0.1:8080\"\n":                                          "no address of a web server",
+		behind + "origin = \"http://127.0.0.1:8080/x\"\n":                                 "without a path",
+		"to = \"a:1\"\norigin = \"http://127.0.0.1:8080\"\n":                              "no website",
+		"to = \"a:1\"\nbehind = \"127.0.0.1:80\"\n":                                       "the cover https can",
+		"to = \"a:1\"\nbehind = \"127.0.0.1:80\"\ncover = [\"http:site=" + site + "\"]\n": "the cover https can",
 	} {
 		if _, err := load(text); err == nil || !strings.Contains(all(err), want) {
 			t.Errorf("%q: %v, want %q", text, all(err), want)

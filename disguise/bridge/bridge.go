@@ -63,6 +63,7 @@ type Options struct {
 	Targets  *targets.Rules
 	MaxLinks int           // 0 is the default
 	Memory   int64         // bytes that all links hold beyond half a MiB each; 0 is the default
+	Behind   bool          // connections are those of another web server, which passes on what its visitors ask for
 	Idle     time.Duration // ends a flow of datagrams that carried nothing for so long; 0 is the default
 	Log      *slog.Logger
 
@@ -80,6 +81,7 @@ type Bridge struct {
 	datagramLeads []int
 	places        *connlimit.Places
 	host          cover.Host                     // serves all that begins over TCP; nil without such a cover
+	front         cover.Fronted                  // the same behind another web server, or nil
 	callers       atomic.Int32                   // connections over UDP, which have no place
 	sources       *connlimit.Limiter[netip.Addr] // of links
 	streams       *connlimit.Limiter[netip.Addr]
@@ -107,6 +109,9 @@ type entry struct {
 	flows  flows
 
 	carriers atomic.Int32 // connections
+
+	staysLock sync.Mutex
+	stays     []*hosted // connections behind another web server, oldest first
 
 	reachLock sync.Mutex
 	reached   map[netip.Addr]bool // where the client has shown that it receives datagrams
@@ -138,6 +143,10 @@ func New(o Options) (*Bridge, error) {
 	if err != nil {
 		return nil, err
 	}
+	front, places, err := o.behind(host)
+	if err != nil {
+		return nil, err
+	}
 	if o.MaxLinks == 0 {
 		o.MaxLinks = DefaultMaxLinks
 	}
@@ -162,9 +171,21 @@ func New(o Options) (*Bridge, error) {
 	if o.clock == nil {
 		o.clock = time.Now
 	}
-	return &Bridge{o: o, host: host, leads: leadsOf(o.Covers), datagramLeads: leadsOf(o.DatagramCovers), places: connlimit.NewQuietPlaces(guests),
+	return &Bridge{o: o, host: host, front: front, leads: leadsOf(o.Covers), datagramLeads: leadsOf(o.DatagramCovers), places: places,
 		sources: connlimit.NewLimiter[netip.Addr](maxPerSource, o.MaxLinks), streams: connlimit.NewLimiter[netip.Addr](streamsEach, maxStreams), memory: reliable.NewBudget(o.Memory), since: time.Now(),
 		links: map[uint32]*entry{}}, nil
+}
+
+// behind returns the host if it is behind another web server, or else nil, and the places of connections.
+func (o Options) behind(host cover.Host) (cover.Fronted, *connlimit.Places, error) {
+	if !o.Behind {
+		return nil, connlimit.NewQuietPlaces(guests), nil
+	}
+	front, ok := host.(cover.Fronted)
+	if !ok || len(o.DatagramCovers) > 0 {
+		return nil, nil, &path.Error{What: "bridge", Why: "only a website inside TLS can be behind another web server", Hint: "give it the cover https alone"}
+	}
+	return front, connlimit.NewLocalPlaces(), nil
 }
 
 // silenceOf draws how long a bridge listens to a stranger. Services differ in this, so bridges do too.

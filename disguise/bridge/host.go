@@ -3,6 +3,8 @@ package bridge
 import (
 	"context"
 	"errors"
+	"net"
+	"slices"
 
 	"heddle/disguise/cover"
 	"heddle/disguise/handshake"
@@ -18,22 +20,39 @@ const hostedUnsent = 1 << 20
 type hosted struct {
 	*Bridge
 	carrying context.Context
-	place    *connlimit.Place
-	hidden   []byte // until the hello is whole
-	need     int    // bytes of it
+	from     net.Addr
+	place    *connlimit.Place // nil behind another web server
+	hidden   []byte           // until the hello is whole
+	need     int              // bytes of it
 	e        *entry
 	on       *link.Conn // nil for a stranger
 }
 
 // receive gives a connection to the host.
 func (b *Bridge) receive(carrying context.Context, place *connlimit.Place) {
-	h := &hosted{Bridge: b, carrying: carrying, place: place}
+	if b.front != nil {
+		b.front.Behind(carrying, place, func(visitor net.Addr) (cover.Enter, func()) {
+			h := &hosted{Bridge: b, carrying: carrying, from: visitor}
+			if visitor == nil {
+				h.from = &net.UnixAddr{} // which has no address either
+			}
+			return h.enter, h.leave
+		})
+		return
+	}
+	h := &hosted{Bridge: b, carrying: carrying, from: place.RemoteAddr(), place: place}
 	b.host.Host(carrying, place, h.enter)
+	h.leave()
+}
+
+// leave ends the part of a client.
+func (h *hosted) leave() {
 	if h.on != nil {
 		h.on.Leave(nil)
 	}
 	if h.e != nil {
 		h.e.carriers.Add(-1)
+		h.e.gone(h)
 	}
 }
 
@@ -54,23 +73,48 @@ func (h *hosted) enter(hidden []byte) (cover.Gauge, cover.Cover, error) {
 	var shape cover.Cover
 	var on *link.Conn
 	if err == nil {
-		e, shape, on, err = h.admit(a, h.place.RemoteAddr(), false)
+		e, shape, on, err = h.admit(a, h.from, false)
 	}
 	if err != nil {
-		h.refused(h.place.RemoteAddr(), err)
+		h.refused(h.from, err)
 		return nil, nil, err
 	}
 	h.on = on
-	h.place.Proved()
+	if h.place != nil {
+		h.place.Proved()
+	}
 	if h.e = e; e != nil {
 		e.carriers.Add(1)
+		if h.place == nil {
+			e.stay(h)
+		}
 		if !a.Reconnect {
 			h.work.Go(func() { h.serve(h.carrying, e) })
 		}
 	}
-	on.Via(pathOf(h.place.RemoteAddr()))
+	on.Via(pathOf(h.from))
 	feed := &hostedFeed{on}
 	return feed, shape, feed.Take(rest)
+}
+
+// mostStays is how many connections of a link behind another web server are kept. The bridge does not see when one ends.
+const mostStays = 32
+
+// stay notes a connection behind another web server. The oldest one goes for it if there are many.
+func (e *entry) stay(h *hosted) {
+	e.staysLock.Lock()
+	defer e.staysLock.Unlock()
+	if e.stays = append(e.stays, h); len(e.stays) > mostStays {
+		e.stays[0].on.Leave(nil)
+		e.stays = slices.Delete(e.stays, 0, 1)
+	}
+}
+
+// gone forgets such a connection.
+func (e *entry) gone(h *hosted) {
+	e.staysLock.Lock()
+	defer e.staysLock.Unlock()
+	e.stays = slices.DeleteFunc(e.stays, func(other *hosted) bool { return other == h })
 }
 
 // hostedFeed leaves the link as soon as what arrives is none of its blocks, since the connection goes on with the host.

@@ -34,7 +34,7 @@ func (c *counts) refuse(r handshake.Reason) {
 type Status struct {
 	Listen    []string     `json:"listen"`
 	Since     time.Time    `json:"since"`
-	Strangers int          `json:"strangers"` // connections that carry no link, or not yet
+	Strangers int          `json:"strangers"` // connections that carry no link, or not yet; behind another web server all that it has with the bridge
 	Links     []LinkStatus `json:"links"`
 	LinksEver uint64       `json:"links_ever"`
 	Streams   uint64       `json:"streams_ever"`
@@ -77,7 +77,9 @@ func (b *Bridge) Status() Status {
 	s.Strangers = b.places.Count() + int(b.callers.Load())
 	for _, e := range all {
 		one := e.status()
-		s.Strangers -= one.Connections
+		if b.front == nil {
+			s.Strangers -= one.Connections
+		}
 		s.Links = append(s.Links, one)
 	}
 	s.Strangers = max(s.Strangers, 0) // connections come and go while they are counted

@@ -42,16 +42,7 @@ func startWeb(t testing.TB, name string, edit func(*Options)) (*setup, client.Op
 	}
 	theirs := maps.Clone(args)
 	if name == web.NameTLS {
-		theirs["certificate"], theirs["key"] = filepath.Join(dir, "certificate.pem"), filepath.Join(dir, "key.pem")
-		if err := peer.SelfSigned(theirs["certificate"], theirs["key"], []string{"www.example"}, nil); err != nil {
-			t.Fatal(err)
-		}
-		pair, err := tls.LoadX509KeyPair(theirs["certificate"], theirs["key"])
-		if err != nil {
-			t.Fatal(err)
-		}
-		pin := browser.PinOf(pair.Leaf)
-		args["pin"] = base64.RawURLEncoding.EncodeToString(pin[:])
+		theirs["certificate"], theirs["key"], args["pin"] = certified(t, dir)
 		theirs["pin"] = args["pin"]
 	}
 	covers := func(key handshake.PublicKey, bridge bool, args map[string]string) cover.Factory {
@@ -70,6 +61,21 @@ func startWeb(t testing.TB, name string, edit func(*Options)) (*setup, client.Op
 	o := s.options()
 	o.Covers, o.Connections = covers(s.line.Key, false, args), cover.Connections(name)
 	return s, o
+}
+
+// certified makes a certificate for the site of the tests.
+func certified(t testing.TB, dir string) (certificate, key, pin string) {
+	t.Helper()
+	certificate, key = filepath.Join(dir, "certificate.pem"), filepath.Join(dir, "key.pem")
+	if err := peer.SelfSigned(certificate, key, []string{"www.example"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.LoadX509KeyPair(certificate, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := browser.PinOf(pair.Leaf)
+	return certificate, key, base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
 var numbers = map[string]byte{web.Name: web.Number, web.NameTLS: web.NumberTLS}

@@ -148,11 +148,12 @@ func closeAll(ready map[*member]net.Conn) {
 
 // begin opens the link on the path that the schedule draws. A path whose connection breaks before the answer is not drawn again.
 func (s *Session) begin(ctx context.Context, ready map[*member]net.Conn) error {
+	var last error
 	for {
 		one := s.members.draw(time.Now())
 		if one == nil {
 			closeAll(ready)
-			return s.noAnswer(nil)
+			return s.noAnswer(last)
 		}
 		c := ready[one]
 		delete(ready, one)
@@ -166,6 +167,7 @@ func (s *Session) begin(ctx context.Context, ready map[*member]net.Conn) error {
 		if err == nil {
 			return nil
 		}
+		last = err
 		if ctx.Err() != nil || s.refused(err) {
 			closeAll(ready)
 			return s.noAnswer(err)
@@ -239,5 +241,18 @@ func (s *Session) noAnswer(err error) error {
 	if errors.Is(err, errClosed) {
 		e.Why = "it ends the connection without an answer"
 	}
+	if why := told(err); why != nil {
+		e.Err, e.Hint = why, why.Hint
+	}
 	return e
+}
+
+// told returns what a cover says of its connection, such as that another server answers there, or nil.
+func told(err error) *path.Error {
+	if end, ok := errors.AsType[*path.Error](err); ok { // of the link
+		if of, ok := errors.AsType[*path.Error](end.Err); ok {
+			return of
+		}
+	}
+	return nil
 }

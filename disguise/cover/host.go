@@ -3,6 +3,7 @@ package cover
 import (
 	"context"
 	"net"
+	"net/url"
 
 	"heddle/path"
 )
@@ -15,6 +16,28 @@ type Host interface {
 	// caller closes c.
 	Host(ctx context.Context, c net.Conn, enter Enter)
 }
+
+// Front is how visitors reach a [Host] that is a website.
+type Front struct {
+	// Behind says that another web server has their connections, and passes requests on by HTTP.
+	Behind bool
+	// Visitor is the header in which that server says whose a request is. Without one it does not say so.
+	Visitor string
+	// Origin answers what the host has no answer of its own for. nil is nobody.
+	Origin *url.URL
+}
+
+// Fronted is a [Host] that can be behind another web server ([Front.Behind]).
+type Fronted interface {
+	Host
+	// Behind serves one connection of the other server until it ends, or ctx does. Such a connection has requests of many visitors, and
+	// those of one visitor come by many. The caller closes c.
+	Behind(ctx context.Context, c net.Conn, d Door)
+}
+
+// Door returns how a visitor enters whose connection another web server has, and what to call when she is gone. Her address is nil if
+// it is not known.
+type Door func(visitor net.Addr) (enter Enter, gone func())
 
 // HostOf returns the host among the covers over TCP of a bridge, or nil. It fails if there are others beside it.
 func HostOf(covers ...Factory) (Host, error) {

@@ -24,6 +24,8 @@ type Kind struct {
 	Local []string
 	// Offered are the settings that a client takes from the bridge line where it has none of its own.
 	Offered []string
+	// Behind and Origin say which parts of a [Front] it takes.
+	Behind, Origin bool
 	// Connections is how many connections a link has where nobody says it; 0 is the client's default.
 	Connections int
 	New         func(Options) (Factory, error)
@@ -35,6 +37,7 @@ type Options struct {
 	Seed      []byte
 	Datagrams bool // the connections carry datagrams
 	Bridge    bool // the factory is a bridge's
+	Front     Front
 	Life      Life
 	Args      map[string]string
 }
@@ -95,6 +98,12 @@ func New(name string, o Options) (Factory, error) {
 		return nil, &path.Error{What: what, Why: "it does not carry datagrams", Hint: "use TCP"}
 	case !o.Datagrams && !k.Streams:
 		return nil, &path.Error{What: what, Why: "it carries datagrams only", Hint: "use UDP"}
+	}
+	switch {
+	case o.Front.Behind && !k.Behind:
+		return nil, &path.Error{What: what, Why: "it cannot be behind another web server", Hint: "the cover https can"}
+	case o.Front.Origin != nil && !k.Origin:
+		return nil, &path.Error{What: what, Why: "it is no website, and has no origin", Hint: "the covers http and https can have one"}
 	}
 	for _, arg := range slices.Sorted(maps.Keys(o.Args)) {
 		if _, known := k.Args[arg]; !known {

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,6 +24,9 @@ import (
 
 const proxyAt = "127.0.0.1:1080"
 
+// bridgeAt is where clients find the bridge.
+var bridgeAt = netip.AddrPortFrom(lab.ServerAddr, 443)
+
 // toWeb has a bridge lead clients to the website.
 var toWeb = []string{"--destinations", "--allow", lab.WebAddr.String()}
 
@@ -31,6 +35,7 @@ type bridgeWorld struct {
 	labtest.Overlay
 	t      *testing.T
 	client string // its bridge.toml
+	bridge *peer.Process
 	page   []byte
 }
 
@@ -39,12 +44,15 @@ func newBridgeWorld(t *testing.T, leads ...string) *bridgeWorld {
 	t.Helper()
 	t.Parallel()
 	w := &bridgeWorld{Overlay: labtest.UpOverlay(t, lab.ThreeWays()), t: t, client: filepath.Join(t.TempDir(), "bridge.toml"), page: bytes.Repeat([]byte("a page that nobody may read "), 60_000)}
-	key, at := filepath.Join(t.TempDir(), "bridge.pem"), netip.AddrPortFrom(lab.ServerAddr, 443).String()
+	key, at := filepath.Join(t.TempDir(), "bridge.pem"), bridgeAt.String()
 	if out, err := w.Host("server").Command(t.Context(), labtest.Heddle, "disguise", "keys", "--address", at, "--identity", key, "--client", w.client).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	serve := []string{"disguise", "serve", "--listen", at, "--identity", key, "--state", filepath.Join(t.TempDir(), "state")}
-	w.Start("server", "listening on", append(serve, leads...)...)
+	serve := []string{"disguise", "serve", "--identity", key, "--state", filepath.Join(t.TempDir(), "state")}
+	if !slices.Contains(leads, "--behind") {
+		serve = append(serve, "--listen", at)
+	}
+	w.bridge = w.Start("server", "listening on", append(serve, leads...)...)
 	err := w.Host("web").Do(func() error {
 		l, err := net.Listen("tcp", netip.AddrPortFrom(lab.WebAddr, 80).String())
 		if err != nil {

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"heddle/experiments/censor"
@@ -65,7 +67,7 @@ func (w *torBridge) fetches(flags ...string) {
 }
 
 // Debian's Tor with the transport at both ends reaches the network, and what it fetches is right. With connections of 15 kB it does so
-// behind a filter that freezes those which carry 16 kB.
+// behind a filter that freezes those which carry 16 kB. It also reaches it by bridges that are websites.
 func TestTorOverTheTransport(t *testing.T) {
 	w := newTorBridge(t)
 	before, err := w.Link("access").Status()
@@ -94,6 +96,10 @@ func TestTorOverTheTransport(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	w.short(labtest.File(dir, "isp"))
+	if err := filter.Stop(); err != nil {
+		t.Error(err)
+	}
+	w.websites()
 }
 
 // short checks that the connections of a capture carry at most 15 kB each way, and a whole page in sum.
@@ -117,5 +123,30 @@ func (w *torBridge) short(file string) {
 	}
 	if down < 1_000_000 {
 		w.t.Errorf("%d bytes in %d connections", down, len(all))
+	}
+}
+
+// websites has Tor reach the network by bridges that are websites. The network sees HTTP with the one and TLS with the other, and nothing else.
+func (w *torBridge) websites() {
+	w.t.Helper()
+	site := ":site=" + recordedSite(w.t)
+	cover, certificate, key := pinned(w.t)
+	for name, flag := range map[string]string{"http": "http" + site, "https": cover + ":certificate=" + certificate + ":key=" + key} {
+		w.bridge.Stop()
+		if err := os.Remove(filepath.Join(w.bridge.Dir, "pt_state", "heddle_bridgeline.txt")); err != nil {
+			w.t.Fatal(err)
+		}
+		var err error
+		if w.bridge, err = w.network.Bridge(w.t.Context(), w.Host("bridge"), peer.HeddleTransport(labtest.Heddle, "--cover", flag)); err != nil {
+			w.t.Fatal(err)
+		}
+		dir := w.t.TempDir()
+		end := labtest.Capture(w.t, w.Instance, dir, map[string]string{"isp": "isp/client"})
+		w.fetches("--cover", name+site)
+		end()
+		at := netip.MustParseAddrPort(strings.Fields(w.bridge.Line("heddle"))[1])
+		if n := spoken(w.t, labtest.File(dir, "isp"), at, name); n < 1_000_000 {
+			w.t.Errorf("%s: %d bytes come down", name, n)
+		}
 	}
 }

@@ -16,7 +16,6 @@ import (
 
 	"heddle/lab"
 	"heddle/lab/labtest"
-	"heddle/lab/peer"
 )
 
 // heard are the sizes of the datagrams of one conversation with the bridge, in order.
@@ -25,11 +24,7 @@ type heard struct{ up, down []int }
 // A page by a bridge over UDP. The network sees calls to the bridge: datagrams of the sizes of the recorded one, in its order, and
 // nothing else. tshark takes each for RTP, and so does nDPI the calls.
 func TestBridgeOverUDP(t *testing.T) {
-	for _, program := range []string{"tshark", "ndpiReader"} {
-		if _, err := exec.LookPath(program); err != nil {
-			t.Skip(peer.ErrMissing, err)
-		}
-	}
+	needReaders(t)
 	w := newBridgeWorld(t, append(toWeb, "--cover", "embed:transport=udp")...)
 	w.page = w.page[:100_000]
 	places, dir := map[string]string{"home": "home-gw/client", "lte": "lte-gw/client"}, t.TempDir()
@@ -66,13 +61,22 @@ func TestBridgeOverUDP(t *testing.T) {
 		other := slices.DeleteFunc(strings.Fields(string(out)), func(protocols string) bool { return strings.Contains(protocols, ":rtp") })
 		t.Errorf("tshark sees RTP in %d of %d packets, and else %v", as, frames, other)
 	}
-	if out, err = exec.CommandContext(t.Context(), "ndpiReader", "-f", "ip", "-i", labtest.File(dir, "home")).CombinedOutput(); err != nil {
-		t.Fatalf("ndpiReader: %v\n%s", err, out)
-	}
 	// It judges by the first packets. A conversation that has just begun, or that lacks the bridge's first packets, gets another
 	// name, or none.
-	flows := map[string]int{}
-	total := 0
+	flows, total, talk := named(t, labtest.File(dir, "home"))
+	if flows["RTP"]*2 <= total {
+		t.Errorf("nDPI names %v of %d conversations:\n%s", flows, total, talk)
+	}
+}
+
+// named returns how many conversations of a capture nDPI takes for which protocol, and all that it says.
+func named(t *testing.T, capture string) (flows map[string]int, total int, talk string) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "ndpiReader", "-f", "ip", "-i", capture).CombinedOutput()
+	if err != nil {
+		t.Fatalf("ndpiReader: %v\n%s", err, out)
+	}
+	flows = map[string]int{}
 	for _, one := range regexp.MustCompile(`(?m)^\t(\S+) +packets: \d+ +bytes: \d+ +flows: (\d+)`).FindAllStringSubmatch(string(out), -1) {
 		n, err := strconv.Atoi(one[2])
 		if err != nil {
@@ -81,9 +85,7 @@ func TestBridgeOverUDP(t *testing.T) {
 		flows[one[1]] += n
 		total += n
 	}
-	if flows["RTP"]*2 <= total {
-		t.Errorf("nDPI names %v of %d conversations:\n%s", flows, total, out)
-	}
+	return flows, total, string(out)
 }
 
 // recording returns the sizes of a trace in the database that Heddle brings (docs/disguise-wire.md).

@@ -1,34 +1,29 @@
 package disguise
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"crypto/tls"
 	"encoding/base64"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
-	"heddle/lab"
+	"heddle/lab/browser"
 	"heddle/lab/labtest"
 	"heddle/lab/peer"
+	"heddle/observe"
 )
 
 // A page by a bridge that is a website. The network sees conversations of HTTP with it, and tshark finds nothing malformed in them. A
 // stranger browses the same bridge.
 func TestBridgeThatIsAWebsite(t *testing.T) {
-	if _, err := exec.LookPath("tshark"); err != nil {
-		t.Skip(peer.ErrMissing, err)
-	}
-	site, err := filepath.Abs("../../disguise/cover/web/testdata/site.db")
-	if err != nil {
-		t.Fatal(err)
-	}
-	cover := "http:site=" + site
+	needReaders(t)
+	cover := "http:site=" + recordedSite(t)
 	w := newBridgeWorld(t, append(toWeb, "--cover", cover)...)
 	places, dir := map[string]string{"home": "home-gw/client", "lte": "lte-gw/client"}, t.TempDir()
 	end := labtest.Capture(t, w.Instance, dir, places)
@@ -36,13 +31,7 @@ func TestBridgeThatIsAWebsite(t *testing.T) {
 	if err := w.fetch(); err != nil {
 		t.Fatalf("%v\n%s", err, dial.Log())
 	}
-	at, page := netip.AddrPortFrom(lab.ServerAddr, 443).String(), filepath.Join(t.TempDir(), "page")
-	if _, err := peer.Curl(t.Context(), w.Host("client"), "http://"+at+"/about", page, "--interface", "home"); err != nil {
-		t.Error(err)
-	}
-	if got, err := os.ReadFile(page); err != nil || !bytes.Contains(got, []byte("never changes")) {
-		t.Errorf("a stranger got %q, %v", got, err)
-	}
+	w.browsed("http://"+bridgeAt.String(), "/about", "never changes")
 	dial.Stop()
 	end()
 	if total := w.seen(dir, places, "nobody may read"); total["home"] < len(w.page) || total["lte"] > 0 {
@@ -56,10 +45,12 @@ func TestBridgeThatIsAWebsite(t *testing.T) {
 	if len(requests) < 20 || len(answers) < len(requests)-8 || len(broken) > 0 {
 		t.Errorf("tshark sees %d requests, %d answers, and frames %v are malformed", len(requests), len(answers), broken)
 	}
-	for _, code := range answers {
-		if code != "200" {
-			t.Errorf("an answer %s", code)
-		}
+	other := slices.DeleteFunc(answers, func(code string) bool { return code == "200" })
+	if slices.Sort(other); !slices.Equal(other, []string{"206", "304", "304", "404"}) {
+		t.Errorf("answers that are not 200, beside those that a stranger asked for: %q", other)
+	}
+	if flows, total, talk := named(t, labtest.File(dir, "home")); total == 0 || flows["HTTP"] != total {
+		t.Errorf("nDPI names %v of %d connections:\n%s", flows, total, talk)
 	}
 }
 
@@ -76,16 +67,30 @@ func tshark(t *testing.T, capture, filter, field string, more ...string) []strin
 	return strings.Fields(string(out))
 }
 
-// The same inside TLS: the network sees a browser's TLS 1.3 with the site, and nothing that is malformed.
-func TestBridgeThatIsAWebsiteInsideTLS(t *testing.T) {
-	if _, err := exec.LookPath("tshark"); err != nil {
-		t.Skip(peer.ErrMissing, err)
+// needReaders skips without the programs that judge a capture.
+func needReaders(t *testing.T) {
+	t.Helper()
+	for _, program := range []string{"tshark", "ndpiReader"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skip(peer.ErrMissing, err)
+		}
 	}
+}
+
+// recordedSite is the site of the tests of the covers.
+func recordedSite(t *testing.T) string {
+	t.Helper()
 	site, err := filepath.Abs("../../disguise/cover/web/testdata/site.db")
 	if err != nil {
 		t.Fatal(err)
 	}
-	certificate, key := filepath.Join(t.TempDir(), "certificate.pem"), filepath.Join(t.TempDir(), "key.pem")
+	return site
+}
+
+// pinned makes a certificate for the site. cover is that of clients of a bridge with it.
+func pinned(t *testing.T) (cover, certificate, key string) {
+	t.Helper()
+	certificate, key = filepath.Join(t.TempDir(), "certificate.pem"), filepath.Join(t.TempDir(), "key.pem")
 	if err := peer.SelfSigned(certificate, key, []string{"www.example"}, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -94,33 +99,108 @@ func TestBridgeThatIsAWebsiteInsideTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	sum := sha256.Sum256(pair.Leaf.RawSubjectPublicKeyInfo)
-	cover := "https:site=" + site + ":pin=" + base64.RawURLEncoding.EncodeToString(sum[:])
+	return "https:site=" + recordedSite(t) + ":pin=" + base64.RawURLEncoding.EncodeToString(sum[:]), certificate, key
+}
+
+// The same inside TLS: the network sees a browser's TLS 1.3 with the site, and nothing that is malformed. Chromium browses the same bridge, and a
+// client says what it said.
+func TestBridgeThatIsAWebsiteInsideTLS(t *testing.T) {
+	needReaders(t)
+	cover, certificate, key := pinned(t)
 	w := newBridgeWorld(t, append(toWeb, "--cover", cover+":certificate="+certificate+":key="+key)...)
+	hello := ""
+	var says []string
+	t.Run("in Chromium", func(t *testing.T) { hello, says = w.inChromium(t, certificate) })
+	if hello != "" {
+		cover += ":hello=" + hello
+	}
 	places, dir := map[string]string{"home": "home-gw/client", "lte": "lte-gw/client"}, t.TempDir()
 	end := labtest.Capture(t, w.Instance, dir, places)
 	dial := w.Start("client", "disguise is up", "disguise", "dial", w.client, "--listen", proxyAt, "--via", "home=if:home", "--cover", cover)
 	if err := w.fetch(); err != nil {
 		t.Fatalf("%v\n%s", err, dial.Log())
 	}
-	at, page := netip.AddrPortFrom(lab.ServerAddr, 443).String(), filepath.Join(t.TempDir(), "page")
-	if _, err := peer.Curl(t.Context(), w.Host("client"), "https://"+at+"/about", page, "--interface", "home", "--insecure"); err != nil {
-		t.Error(err)
-	}
-	if got, err := os.ReadFile(page); err != nil || !bytes.Contains(got, []byte("never changes")) {
-		t.Errorf("a stranger got %q, %v", got, err)
-	}
+	w.browsed("https://"+bridgeAt.String(), "/about", "never changes")
 	dial.Stop()
 	end()
 	if total := w.seen(dir, places, "nobody may read"); total["home"] < len(w.page) || total["lte"] > 0 {
 		t.Errorf("the networks saw %v bytes", total)
 	}
 	capture := labtest.File(dir, "home")
-	const once = " && !tcp.analysis.retransmission && !tcp.analysis.spurious_retransmission"
 	if names := tshark(t, capture, "tls.handshake.type == 1 && tls.handshake.extensions_server_name"+once, "tls.handshake.extensions_server_name"); !slices.Equal(names, []string{"www.example"}) {
 		t.Errorf("clients asked for %q, in one connection for each path", names)
 	}
+	if said := helloOf(t, capture); hello != "" && !slices.Equal(said, says) {
+		t.Errorf("a client says\n%q\nand Chromium\n%q", said, says)
+	}
 	versions, broken := tshark(t, capture, "tls.handshake.type == 2"+once, "tls.handshake.extensions.supported_version"), tshark(t, capture, malformed, "frame.number")
-	if len(versions) != 2 || strings.Trim(strings.Join(versions, ""), "0x34") != "" || len(broken) > 0 {
+	if strings.Trim(strings.Join(versions, ""), "0x34") != "" || len(versions) == 0 || len(broken) > 0 {
 		t.Errorf("the bridge chose the versions %q, and frames %v are malformed", versions, broken)
 	}
+	if flows, total, talk := named(t, capture); total == 0 || flows["TLS"] != total {
+		t.Errorf("nDPI names %v of %d connections:\n%s", flows, total, talk)
+	}
+}
+
+// once leaves out what TCP sent again.
+const once = " && !tcp.analysis.retransmission && !tcp.analysis.spurious_retransmission"
+
+// inChromium browses the bridge with Chromium. It returns a file with what Chromium said first in TLS, and what tshark sees in it.
+func (w *bridgeWorld) inChromium(t *testing.T, certificate string) (hello string, says []string) {
+	if err := browser.Supported(); err != nil {
+		t.Skip("typed skip:", err)
+	}
+	dir := t.TempDir()
+	end := labtest.Capture(t, w.Instance, dir, map[string]string{"home": "home-gw/client"})
+	pages, err := browser.Visit{Server: "www.example:443", TCP: true, Relay: bridgeAt.String(), Certificate: certificate,
+		Contexts: [][]string{{"", "watch", "about", ""}}, Timeout: time.Minute}.Run(t.Context(), w.Host("client"))
+	end()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range pages {
+		if p.Error != "" || len(p.Failed) > 0 || len(p.Responses) == 0 || strings.HasSuffix(p.URL, "/") && p.Styles != 1 {
+			t.Errorf("%+v", p)
+		}
+		for _, r := range p.Responses {
+			if r.Protocol != "h2" {
+				t.Errorf("%s comes by %s", r.URL, r.Protocol)
+			}
+		}
+	}
+	capture, err := os.Open(labtest.File(dir, "home"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer capture.Close()
+	all, stopped, err := observe.Conversations(capture)
+	if err != nil || stopped != "" || len(all) == 0 {
+		t.Fatal(len(all), stopped, err)
+	}
+	file := filepath.Join(w.t.TempDir(), "browser.hello")
+	if err := os.WriteFile(file, all[0].Up, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file, helloOf(t, capture.Name())
+}
+
+// helloOf returns what tshark sees in the first ClientHello of a capture that names a server: what JA3 and JA4 are made of, in any order of the
+// extensions, which Chromium draws for each connection, and without values of GREASE (RFC 8701).
+func helloOf(t *testing.T, capture string) (says []string) {
+	t.Helper()
+	for _, field := range []string{"handshake.version", "handshake.ciphersuite", "handshake.extension.type", "handshake.extensions_supported_group",
+		"handshake.sig_hash_alg", "handshake.extensions_alpn_str", "handshake.extensions.supported_version", "handshake.extensions_key_share_group",
+		"compress_certificate.algorithm"} {
+		hellos := tshark(t, capture, "tls.handshake.type == 1 && tls.handshake.extensions_server_name"+once, "tls."+field)
+		if len(hellos) == 0 {
+			t.Fatal("tshark finds none of tls.", field)
+		}
+		values := slices.DeleteFunc(strings.Split(hellos[0], ","), func(v string) bool {
+			n, err := strconv.ParseUint(v, 0, 16)
+			return err == nil && n&0x0f0f == 0x0a0a && n>>8 == n&0xff
+		})
+		slices.Sort(values)
+		says = append(says, field+" "+strings.Join(values, " "))
+	}
+	return says
 }

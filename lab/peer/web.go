@@ -126,14 +126,17 @@ func serveNginx(ctx context.Context, host *lab.Host, program, root, work, more s
 // listens waits until a program accepts connections to a port of its host.
 func (p *Process) listens(ctx context.Context, host *lab.Host, port uint16) (*Process, error) {
 	return p.started(p.Await(ctx, func() error {
-		return host.Do(func() error {
-			c, err := net.DialTimeout("tcp", fmt.Sprint("127.0.0.1:", port), time.Second)
-			if err == nil {
-				c.Close()
-			}
-			return err
-		})
+		return host.Do(func() error { return connects(netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port)) })
 	}))
+}
+
+// connects fails while nobody listens at an address.
+func connects(at netip.AddrPort) error {
+	c, err := net.DialTimeout("tcp", at.String(), time.Second)
+	if err == nil {
+		c.Close()
+	}
+	return err
 }
 
 // serveHTTP serves from this process: sockets opened inside the host stay there.

@@ -1,6 +1,7 @@
 package disguise
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -37,14 +38,17 @@ longest prefix decides. It looks up names itself.
 It answers only clients that have its bridge line, which heddle disguise keys
 prints, and whose clock is at most 90 minutes off. It reads and drops what
 others send, and ends their connections at an age that depends on nothing that
-they send. With the covers http and https it is a website for them.
+they send. With the covers http and https it is a website for them: a recorded
+one, or with --origin your own. With --behind your own web server is in front of
+it, and has the certificate and the connections of all visitors.
 
 The bridge sees its clients' addresses, where they go, and what is not encrypted
 inside. An observer of both its sides can find out who talks to whom. It logs
 neither.`,
 		Example: `  heddle disguise serve bridge.toml
   heddle disguise serve --to 127.0.0.1:22
-  heddle disguise serve --destinations --listen :8443 --allow 10.0.0.0/8:22`,
+  heddle disguise serve --destinations --listen :8443 --allow 10.0.0.0/8:22
+  heddle disguise serve --destinations --cover https:site=site.db --behind 127.0.0.1:8081 --origin http://127.0.0.1:8080`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := cli.FileUnderFlags(cmd, args, config.LoadDisguiseServe, &s.DisguiseServe); err != nil {
@@ -65,7 +69,8 @@ func runServe(cmd *cobra.Command, s config.DisguiseServe, dryRun bool) error {
 		return err
 	}
 	if dryRun {
-		_, err := fmt.Fprintf(cmd.OutOrStdout(), "would listen on %s, with the covers %s, and lead %s\n", strings.Join(s.Listen, ", "), strings.Join(s.Cover, ", "), leads(s))
+		_, doors := s.Doors()
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "would listen on %s, with the covers %s, and lead %s\n", strings.Join(doors, ", "), strings.Join(s.Cover, ", "), leads(s))
 		return err
 	}
 	if err := o.Open(); err != nil {
@@ -77,7 +82,7 @@ func runServe(cmd *cobra.Command, s config.DisguiseServe, dryRun bool) error {
 	if err != nil {
 		return err
 	}
-	listeners, err := listen(cmd.Context(), s.Listen, b, o.Options)
+	listeners, err := listen(cmd.Context(), s, b, o.Options)
 	if err != nil {
 		return err
 	}
@@ -96,7 +101,7 @@ func runServe(cmd *cobra.Command, s config.DisguiseServe, dryRun bool) error {
 		st.Listen = at
 		return control.Status{Bridge: &st}
 	}
-	err = runner.Run(cmd.Context(), runner.Options{Name: "bridge-" + port, Taken: runner.GoUnseen, Talk: stderr}, func(ctx context.Context, r *runner.Runner) error {
+	err = runner.Run(cmd.Context(), runner.Options{Name: "bridge-" + cmp.Or(port, "behind"), Taken: runner.GoUnseen, Talk: stderr}, func(ctx context.Context, r *runner.Runner) error {
 		r.Show(status)
 		r.Ready()
 		return b.Serve(ctx, listeners...)
@@ -107,7 +112,7 @@ func runServe(cmd *cobra.Command, s config.DisguiseServe, dryRun bool) error {
 }
 
 // listen opens the bridge's doors: for TCP and for UDP, as the covers need.
-func listen(ctx context.Context, all []string, b *bridge.Bridge, o bridge.Options) (listeners []net.Listener, err error) {
+func listen(ctx context.Context, s config.DisguiseServe, b *bridge.Bridge, o bridge.Options) (listeners []net.Listener, err error) {
 	defer func() {
 		if err != nil {
 			for _, open := range listeners {
@@ -115,9 +120,10 @@ func listen(ctx context.Context, all []string, b *bridge.Bridge, o bridge.Option
 			}
 		}
 	}()
+	flag, all := s.Doors()
 	for _, at := range all {
 		if len(o.Covers) > 0 {
-			l, err := runner.Listen(ctx, "listen", at, false)
+			l, err := runner.Listen(ctx, flag, at, false)
 			if err != nil {
 				return listeners, err
 			}
@@ -125,7 +131,7 @@ func listen(ctx context.Context, all []string, b *bridge.Bridge, o bridge.Option
 			at = l.Addr().String() // with the port, if it was 0
 		}
 		if len(o.DatagramCovers) > 0 {
-			socket, err := runner.ListenUDP("listen", at)
+			socket, err := runner.ListenUDP(flag, at)
 			if err != nil {
 				return listeners, err
 			}

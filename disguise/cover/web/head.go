@@ -31,7 +31,7 @@ func newHeads(key []byte) *heads {
 	return &heads{block: block}
 }
 
-// mask returns what enciphers the next head. The first one is also the mark of a connection inside TLS.
+// mask returns what enciphers the next head. Inside TLS, where no head is enciphered, the first three are marks.
 func (h *heads) mask() [headSize]byte {
 	var b [aes.BlockSize]byte
 	binary.BigEndian.PutUint64(b[8:], h.next)

@@ -81,6 +81,9 @@ func (t *tab) request(it *item, target string, body []byte, cookie string) brows
 	for _, one := range cookies {
 		add("Cookie", one)
 	}
+	if t.shown != "" {
+		add("Cookie", t.shown)
+	}
 	if cookie != "" {
 		r.Fields = append(r.Fields, browser.Field{Name: "Cookie", Value: cookie, Once: true})
 	}

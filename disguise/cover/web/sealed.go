@@ -23,7 +23,7 @@ import (
 // Inside TLS nobody but the two ends reads what they say, so blocks take the place of whole bodies, of the same size.
 //
 // A request that carries something has a unit: a number (4 bytes) and blocks. It is the body of a POST, and goes on in a cookie. A body for
-// a client begins with the mark of the connection. Parts follow, each of which has a number (4), what the bridge holds then (4), and
+// a client begins with a mark of the connection. Parts follow, each of which has a number (4), what the bridge holds then (4), and
 // blocks. Both ends take the blocks by their numbers, since streams of HTTP/2 overtake each other.
 const (
 	orderSize   = 4
@@ -37,8 +37,29 @@ const (
 	mostHello   = 2 << 10                  // bytes of the first unit, which holds all of a hello
 )
 
-// hiddenCookie is the name of the cookie with a unit. A bridge ignores a stranger's cookie with this name, as it ignores others.
-const hiddenCookie = "_s"
+// hiddenCookie is the name of the cookie with a unit, and visitCookie of that with [marks.visit]. A bridge ignores a stranger's cookies with
+// these names, as it ignores others.
+const (
+	hiddenCookie = "_s"
+	visitCookie  = "_v"
+)
+
+// marks are the random bytes by which the ends of a connection know what is of it.
+type marks struct {
+	direct [markSize]byte // begins bodies for the client
+	behind [markSize]byte // does so in its place if another web server has the client's connection
+	visit  [markSize]byte // is in requests to such a bridge, which sees no connection of the client
+}
+
+func newMarks(key []byte) marks {
+	h := newHeads(key)
+	return marks{h.mask(), h.mask(), h.mask()}
+}
+
+// shown is the cookie by which a client's requests are known.
+func (m marks) shown() string {
+	return visitCookie + "=" + base64.RawURLEncoding.EncodeToString(m.visit[:])
+}
 
 // seal makes an item one of a site inside TLS.
 func (it *item) seal() {
@@ -185,10 +206,7 @@ func (v *visitor) takeUnit(unit []byte) {
 
 // carry answers a client. It returns false if the answer is that of the site.
 func (v *visitor) carry(w http.ResponseWriter, r *http.Request, it *item) bool {
-	v.mu.Lock()
-	client := v.feed != nil
-	v.mu.Unlock()
-	if !client || it.carries() == 0 || r.Method == http.MethodHead {
+	if !v.client() || it.carries() == 0 || r.Method == http.MethodHead {
 		return false
 	}
 	if it.Fresh() != "" {
@@ -213,6 +231,11 @@ func (v *visitor) carry(w http.ResponseWriter, r *http.Request, it *item) bool {
 		b = b[:min(left, partSize)]
 		v.part(b)
 		_, err = w.Write(b) // it waits while the client or the network is slow, so the next part holds what came meanwhile
+	}
+	if err != nil { // a part is missing, so the others are of no use
+		v.mu.Lock()
+		v.leave()
+		v.mu.Unlock()
 	}
 	return true
 }
@@ -286,12 +309,17 @@ func (t *tab) takeParts(it *flight, r *http.Response) (ours bool, err error) {
 		io.Reader
 		io.Closer
 	}{in, r.Body}
-	if mark, err := in.Peek(markSize); err != nil || !bytes.Equal(mark, t.mark[:]) {
+	mark, err := in.Peek(markSize)
+	behind := bytes.Equal(mark, t.marks.behind[:])
+	if err != nil || !behind && !bytes.Equal(mark, t.marks.direct[:]) {
 		return false, err
 	}
 	_, _ = in.Discard(markSize) // it is there
 	if !t.known {
 		t.known = true // no other request is on its way
+		if behind {
+			t.shown = t.marks.shown()
+		}
 	}
 	b := make([]byte, partSize)
 	for left := r.ContentLength - markSize; left >= partHead+block.Overhead; left -= int64(len(b)) {

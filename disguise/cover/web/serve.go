@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"heddle/disguise/cover"
@@ -58,13 +59,25 @@ type visitor struct {
 
 	// Inside TLS.
 	mark  [markSize]byte
-	units order  // of requests
-	parts uint32 // of answers so far
+	known func(*guest) // behind another web server, is called when a client entered
+	units order        // of requests
+	parts uint32       // of answers so far
 }
 
 // welcome makes a client of a visitor.
 func (v *visitor) welcome(feed cover.Gauge, g *guest) {
-	v.feed, v.heads, v.mark = feed, g.heads, g.mark
+	v.feed, v.heads, v.mark = feed, g.heads, g.marks.direct
+	if v.known != nil {
+		v.mark = g.marks.behind
+		v.known(g)
+	}
+}
+
+// client reports whether the visitor is one.
+func (v *visitor) client() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.feed != nil
 }
 
 // Host implements [cover.Host].
@@ -74,23 +87,45 @@ func (f *factory) Host(ctx context.Context, c net.Conn, enter cover.Enter) {
 
 // serve is the website for one connection.
 func (f *factory) serve(ctx context.Context, c net.Conn, v *visitor) {
-	done := make(chan struct{})
-	v.fresh, v.units.most = make(chan struct{}, mostFresh), mostUnits
 	if f.tls != nil {
 		c = tls.Server(c, f.tls)
 	}
+	v.begin()
+	f.converse(ctx, c, v)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.leave() // a handler may still run
+}
+
+func (v *visitor) begin() {
+	v.fresh, v.units.most = make(chan struct{}, mostFresh), mostUnits
+}
+
+// converse lets a handler answer what comes by one connection, until it ends.
+func (f *factory) converse(ctx context.Context, c net.Conn, h http.Handler) {
 	defer context.AfterFunc(ctx, func() { c.Close() })()
-	s := &http.Server{Handler: v, ReadHeaderTimeout: headPatience, IdleTimeout: f.quiet, MaxHeaderBytes: mostHeaders, ErrorLog: log.New(io.Discard, "", 0),
-		DisableGeneralOptionsHandler: true, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: mostStreams}, ConnState: func(_ net.Conn, state http.ConnState) {
-			if state == http.StateClosed || state == http.StateHijacked {
+	var taken atomic.Bool // the origin speaks another protocol on it, such as that of WebSockets
+	done := make(chan struct{})
+	handler := func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			if taken.Load() {
+				close(done)
+			}
+		}()
+		h.ServeHTTP(w, r)
+	}
+	s := &http.Server{Handler: http.HandlerFunc(handler), ReadHeaderTimeout: headPatience, IdleTimeout: f.quiet, MaxHeaderBytes: mostHeaders,
+		ErrorLog: log.New(io.Discard, "", 0), DisableGeneralOptionsHandler: true, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: mostStreams},
+		ConnState: func(_ net.Conn, state http.ConnState) {
+			switch state {
+			case http.StateHijacked:
+				taken.Store(true)
+			case http.StateClosed:
 				close(done)
 			}
 		}}
 	_ = s.Serve(&single{c: c, done: done})
 	<-done
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.leave() // a handler may still run
 }
 
 // single is a listener with one connection. It ends with it.
@@ -114,6 +149,10 @@ func (s *single) Addr() net.Addr { return s.c.LocalAddr() }
 
 // ServeHTTP implements [http.Handler].
 func (v *visitor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if v.origin != nil && (r.ContentLength < 0 || r.ContentLength > mostBody) { // no client posts so
+		v.origin.ServeHTTP(w, r)
+		return
+	}
 	control := http.NewResponseController(w)
 	body, err := v.body(w, r)
 	if err != nil {
@@ -132,12 +171,19 @@ func (v *visitor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		method = http.MethodGet
 	}
 	it, hidden := v.match(method, target, body)
-	if it == nil {
+	if it != nil && r.Method != http.MethodHead {
+		v.receive(hidden, r)
+	}
+	switch {
+	case v.origin != nil && (it == nil || v.sealed && !v.client()): // over plain HTTP a client's answers are seen, so strangers get the same ones
+		if len(body) > 0 {
+			r.Body = io.NopCloser(bytes.NewReader(body))
+		}
+		v.origin.ServeHTTP(w, r)
+		return
+	case it == nil:
 		v.refuse(w, r, target)
 		return
-	}
-	if r.Method != http.MethodHead {
-		v.receive(hidden, r)
 	}
 	_ = control.SetWriteDeadline(time.Now().Add(sendPatience + time.Duration(len(it.Body)/sendRate)*time.Second))
 	v.cookies(w, r, it)

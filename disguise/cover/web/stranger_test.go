@@ -38,7 +38,12 @@ func listen(t testing.TB, serve func(context.Context, net.Conn)) string {
 	ctx, cancel := context.WithCancel(context.Background())
 	var work sync.WaitGroup
 	work.Go(func() {
-		_ = netutil.Serve(ctx, l, func(c net.Conn) { work.Go(func() { serve(ctx, c) }) })
+		_ = netutil.Serve(ctx, l, func(c net.Conn) {
+			work.Go(func() {
+				defer c.Close()
+				serve(ctx, c)
+			})
+		})
 	})
 	t.Cleanup(func() { cancel(); work.Wait() })
 	return l.Addr().String()

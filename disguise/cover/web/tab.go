@@ -37,7 +37,8 @@ type tab struct {
 	sent, got atomic.Int64 // bytes
 
 	// Inside TLS.
-	mark   [markSize]byte
+	marks  marks
+	shown  string // a cookie of all further requests, if another web server is in front of the bridge
 	units  uint32 // requests with a unit so far
 	taking sync.Mutex
 	parts  order
@@ -266,14 +267,14 @@ func (t *tab) answer(it *flight, r *http.Response) error {
 		return nil
 	}
 	if body == nil || r.StatusCode != it.Status || it.Fresh() == "" && !bytes.Equal(body, it.Body) {
-		return t.errOtherAnswer(it.item)
+		return t.errOtherAnswer(it.item, r.StatusCode)
 	}
 	if it.down == 0 {
 		return t.unknown(it.item)
 	}
 	payload, err := it.answer.Extract(it.Body, body)
 	if err != nil {
-		return t.errOtherAnswer(it.item)
+		return t.errOtherAnswer(it.item, r.StatusCode)
 	}
 	if t.sealed || it.carries() == 0 {
 		return t.unknown(it.item)
@@ -318,13 +319,17 @@ func bodyOf(it *item, r *http.Response) ([]byte, error) {
 // errStranger ends a connection whose bridge does not know the link any more, or got other bytes than the client sent.
 var errStranger = errors.New("the bridge takes the connection for a stranger's")
 
-func (t *tab) errOtherAnswer(it *item) error {
-	name := Name
-	if t.sealed {
-		name = NameTLS
-	}
-	return &path.Error{What: "cover " + name, Why: fmt.Sprintf("the answer to %s %.60s is another one than the site has", it.Method, it.URL),
+func (t *tab) errOtherAnswer(it *item, status int) error {
+	e := &path.Error{What: "cover " + Name, Why: fmt.Sprintf("the answer to %s %.60s is another one than the site has", it.Method, it.URL),
 		Hint: "both ends need the same site file, and nothing on the way may change answers"}
+	if t.sealed {
+		e.What = "cover " + NameTLS
+	}
+	if status >= http.StatusInternalServerError {
+		e.Why = fmt.Sprintf("the answer to %s %.60s is %d %s", it.Method, it.URL, status, http.StatusText(status))
+		e.Hint = "a web server is there, and the bridge behind it is not"
+	}
+	return e
 }
 
 // counting counts what is read, and writing what is written.

@@ -24,7 +24,7 @@ const ClaimTLS = "a website inside TLS 1.3 that anybody can browse: the network 
 	"system trusts could look inside, unless the bridge line has a pin"
 
 func init() {
-	cover.Register(cover.Kind{Name: NameTLS, Number: NumberTLS, Claim: ClaimTLS, Streams: true, New: NewTLS, Connections: 1,
+	cover.Register(cover.Kind{Name: NameTLS, Number: NumberTLS, Claim: ClaimTLS, Streams: true, Behind: true, Origin: true, New: NewTLS, Connections: 1,
 		Local: []string{"site", "agent", "hello", "certificate", "key"}, Offered: []string{"pin"},
 		Args: map[string]string{
 			"site":        "the file of the recorded site; both sides need the same one",
@@ -84,7 +84,9 @@ func textOf(p browser.Pin) string { return base64.RawURLEncoding.EncodeToString(
 func (s *secure) certify(o cover.Options) error {
 	file, key := o.Args["certificate"], o.Args["key"]
 	switch {
-	case file == "" && key == "" && !o.Bridge:
+	case o.Front.Behind && file+key != "":
+		return &path.Error{What: "cover " + NameTLS, Why: "the web server in front of the bridge has the certificate", Hint: "leave out certificate= and key="}
+	case file == "" && key == "" && (!o.Bridge || o.Front.Behind):
 		return nil
 	case file == "" || key == "":
 		return &path.Error{What: "cover " + NameTLS, Why: "the bridge has no certificate, or no key of it", Hint: "set certificate=FILE and key=FILE, such as an ACME client writes them"}

@@ -265,7 +265,7 @@ func (v *visit) keep(set []*http.Cookie) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, c := range set {
-		if len(c.Name)+len(c.Value) > mostCookie || c.Name == hiddenCookie {
+		if len(c.Name)+len(c.Value) > mostCookie || c.Name == hiddenCookie || c.Name == visitCookie {
 			continue
 		}
 		i := slices.IndexFunc(v.cookies, func(old *http.Cookie) bool { return old.Name == c.Name })

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"time"
 
 	"heddle/disguise/cover"
@@ -33,7 +34,7 @@ const Claim = "a website that anybody can browse, with payload in tokens, pictur
 	"how much is sent nor when: what scripts fetch follows your traffic; who has the recording finds tokens that no script made"
 
 func init() {
-	cover.Register(cover.Kind{Name: Name, Number: Number, Claim: Claim, Streams: true, New: New, Local: []string{"site", "agent"},
+	cover.Register(cover.Kind{Name: Name, Number: Number, Claim: Claim, Streams: true, Origin: true, New: New, Local: []string{"site", "agent"},
 		Args: map[string]string{
 			"site":  "the file of the recorded site; both sides need the same one",
 			"agent": "the User-Agent of the client's requests (default: a Chromium on Linux)",
@@ -49,6 +50,8 @@ type factory struct {
 	seen   *answers
 	visit  *visit // of the client
 	quiet  time.Duration
+	origin http.Handler // what is not the bridge's own; may be nil
+	desk   *desk        // behind another web server; else nil
 	*secure
 }
 
@@ -83,8 +86,16 @@ func newFactory(s *site.Site, o cover.Options, number byte) (*factory, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &factory{catalogue: c, number: number, life: o.Life, agent: cmp.Or(o.Args["agent"], agent), seen: newAnswers(), visit: newVisit(c), quiet: quietOf(o.Seed),
-		secure: &secure{}}, nil
+	f := &factory{catalogue: c, number: number, life: o.Life, agent: cmp.Or(o.Args["agent"], agent), seen: newAnswers(), visit: newVisit(c), quiet: quietOf(o.Seed),
+		secure: &secure{}}
+	if o.Front.Origin != nil {
+		f.origin = newOrigin(o.Front)
+		clear(f.plain) // the origin knows what it does with other queries
+	}
+	if o.Front.Behind {
+		f.desk = newDesk(f, o.Front.Visitor)
+	}
+	return f, nil
 }
 
 // parametersSize is the length of the parameters: number, fingerprint of the site, and the key of the connection's heads.
@@ -95,7 +106,7 @@ func (f *factory) Client() (cover.Cover, []byte, error) {
 	parameters := append([]byte{f.number}, f.site.Fingerprint[:]...)
 	var key [headKey]byte
 	_, _ = rand.Read(key[:]) // it never fails
-	return &tab{factory: f, heads: newHeads(key[:]), mark: newHeads(key[:]).mask(), parts: order{most: mostEarly}}, append(parameters, key[:]...), nil
+	return &tab{factory: f, heads: newHeads(key[:]), marks: newMarks(key[:]), parts: order{most: mostEarly}}, append(parameters, key[:]...), nil
 }
 
 // Server implements [cover.Factory].
@@ -106,7 +117,7 @@ func (f *factory) Server(parameters []byte) (cover.Cover, error) {
 	if [8]byte(parameters[1:9]) != f.site.Fingerprint {
 		return nil, ErrOtherSite
 	}
-	return &guest{factory: f, heads: newHeads(parameters[9:]), mark: newHeads(parameters[9:]).mask()}, nil
+	return &guest{factory: f, heads: newHeads(parameters[9:]), marks: newMarks(parameters[9:])}, nil
 }
 
 var errNoGauge = errors.New("a website needs a feed that tells how much waits")
@@ -121,7 +132,7 @@ func (f *factory) Leads() []int { return []int{0} }
 type guest struct {
 	*factory
 	heads *heads
-	mark  [markSize]byte
+	marks marks
 }
 
 // Carry implements [cover.Cover].

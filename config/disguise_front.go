@@ -1,0 +1,68 @@
+package config
+
+import (
+	"fmt"
+	"net/netip"
+	"net/url"
+	"slices"
+
+	"golang.org/x/net/http/httpguts"
+
+	"heddle/disguise/cover"
+	"heddle/internal/netutil"
+)
+
+// Doors are where the bridge listens.
+func (s DisguiseServe) Doors() (flag string, all []string) {
+	if s.Behind != "" {
+		return "behind", []string{s.Behind}
+	}
+	return "listen", s.Listen
+}
+
+// front reads how visitors reach the bridge.
+func (s DisguiseServe) front(wrong problems) (f cover.Front) {
+	if s.Behind != "" {
+		f.Behind = true
+		s.checkBehind(wrong)
+	}
+	switch {
+	case s.VisitorHeader == "":
+	case s.Behind == "":
+		wrong.say("visitor-header", "visitors come to the bridge itself, and could say what they like", "it is for behind; leave it out")
+	case !httpguts.ValidHeaderFieldName(s.VisitorHeader):
+		wrong.say("visitor-header", fmt.Sprintf("%q is no name of a header", s.VisitorHeader), "such as X-Forwarded-For")
+	default:
+		f.Visitor = s.VisitorHeader
+	}
+	if s.Origin != "" {
+		u, err := url.Parse(s.Origin)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.Path != "" || u.RawQuery != "" || u.Fragment != "" {
+			wrong.say("origin", fmt.Sprintf("%q is no address of a web server", s.Origin), "such as http://127.0.0.1:8080, without a path")
+			return f
+		}
+		f.Origin = u
+	}
+	return f
+}
+
+// checkBehind refuses addresses that strangers reach: what comes there is not encrypted, and may say of whom it is.
+func (s DisguiseServe) checkBehind(wrong problems) {
+	if !slices.Equal(s.Listen, DefaultDisguiseServe().Listen) {
+		wrong.say("listen", "a bridge behind another web server listens for that alone", "leave out listen or behind")
+	}
+	if file, unix := netutil.UnixFile(s.Behind); unix {
+		if file == "" {
+			wrong.say("behind", "unix: names no file", "such as unix:/run/heddle/bridge.sock")
+		}
+		return
+	}
+	at, err := netip.ParseAddrPort(s.Behind)
+	a := at.Addr().Unmap()
+	switch {
+	case err != nil:
+		wrong.say("behind", fmt.Sprintf("%q is no address and port", s.Behind), "such as 127.0.0.1:8081 or unix:/run/heddle/bridge.sock")
+	case !a.IsLoopback() && !a.IsPrivate() && !a.IsLinkLocalUnicast():
+		wrong.say("behind", fmt.Sprintf("others than the web server reach %v, where nothing is encrypted", a), "an address of loopback or of a private network, or a Unix socket")
+	}
+}
