@@ -46,19 +46,26 @@ func isOf(address string) func(netip.AddrPort) bool {
 	return func(a netip.AddrPort) bool { return a.Addr().String() == address }
 }
 
-// later waits until the kernel answered, or could have.
-func (d *datagrams) later() {
+// later waits until the kernel answered what came after an event, or could have. more waits for packets of a server that goes on
+// sending.
+func (d *datagrams) later(event string, more func(devices ...string)) {
 	d.t.Helper()
-	if d.ends() {
+	switch {
+	case !d.ends():
+		more(chosen...)
+	case event == programExits: // the proxy or node sends by the path that it heard last
+		d.moreByAny(chosen...)
+	default:
 		d.quiet()
-	} else {
-		d.more(chosen...)
 	}
 }
 
+// programExits leaves the session and its paths as they are.
+const programExits = "the program exits"
+
 // events are what may end, by name. The server goes on sending to both paths' addresses.
 var events = map[string]func(*datagrams){
-	"the program exits": func(d *datagrams) { d.exit() },
+	programExits: func(d *datagrams) { d.exit() },
 	"SIGINT": func(d *datagrams) {
 		if d.below { // without the session, programs send unsplit: that is what the user asked for
 			d.exit()
@@ -101,7 +108,7 @@ func TestDatagrams(t *testing.T) {
 				d := newDatagrams(t, c.backend, c.setting)
 				stop := d.watch()
 				happens(d)
-				d.later()
+				d.later(what, d.more)
 				stop()
 			})
 		}
@@ -119,7 +126,7 @@ func TestDatagramsWithoutGuards(t *testing.T) {
 			d.unguard(d.setting)
 			stop := labtest.Left(t, d.Instance, "client/home")
 			events["SIGKILL"](d)
-			d.later()
+			d.later("SIGKILL", d.more)
 			if len(stop()) == 0 {
 				t.Error("nothing left by home")
 			}

@@ -12,6 +12,7 @@ import (
 	"heddle/internal/polltest"
 	"heddle/internal/socks5"
 	"heddle/lab"
+	"heddle/lab/labtest"
 	"heddle/lab/peer"
 )
 
@@ -103,8 +104,12 @@ func (d *datagrams) proxy(command byte, to socks5.Target) (c net.Conn, bound net
 	return c, bound
 }
 
-// tunnelEvents are those of all sessions of datagrams, and the end of a guard that outlived a crash.
-func tunnelEvents() map[string]func(*datagrams) {
+// tunnelEvents are those of all sessions of datagrams, and the end of a guard that outlived a crash, which is the same for each
+// kind of path.
+func tunnelEvents(kind string) map[string]func(*datagrams) {
+	if kind != "if" {
+		return events
+	}
 	all := maps.Clone(events)
 	all["SIGKILL and down"] = func(d *datagrams) {
 		events["SIGKILL"](d)
@@ -120,25 +125,51 @@ func tunnelEvents() map[string]func(*datagrams) {
 	return all
 }
 
+var someAddresses = []netip.Prefix{netip.MustParsePrefix("10.9.0.0/24"), netip.MustParsePrefix("fd09::/64")}
+
+// tunnels are sessions of `heddle up` by name.
+var tunnels = map[string]struct {
+	allowed []netip.Prefix // nil for all addresses
+	setting
+}{
+	"all addresses":       {nil, setting{kind: "if"}},
+	"some addresses":      {someAddresses, setting{kind: "if"}},
+	"without rights":      {nil, withoutRights},
+	"IPv6":                {nil, setting{kind: "if", v6: true}},
+	"IPv6 without rights": {nil, setting{kind: "if", v6: true, before: unprivileged}},
+	"masque":              {someAddresses, setting{kind: "masque"}},
+	"node":                {someAddresses, setting{kind: "node"}},
+}
+
 func TestTunnels(t *testing.T) {
-	for name, c := range map[string]struct {
-		allowed []netip.Prefix // nil for all addresses
-		setting
-	}{
-		"all addresses":       {nil, setting{kind: "if"}},
-		"some addresses":      {[]netip.Prefix{netip.MustParsePrefix("10.9.0.0/24"), netip.MustParsePrefix("fd09::/64")}, setting{kind: "if"}},
-		"without rights":      {nil, withoutRights},
-		"IPv6":                {nil, setting{kind: "if", v6: true}},
-		"IPv6 without rights": {nil, setting{kind: "if", v6: true, before: unprivileged}},
-	} {
-		for what, happens := range tunnelEvents() {
+	for name, c := range tunnels {
+		for what, happens := range tunnelEvents(c.kind) {
 			t.Run(name+"/"+what, func(t *testing.T) {
 				d := newTunnel(t, c.allowed, c.setting)
 				stop := d.watch()
 				happens(d)
-				d.moreByAny(chosen...)
+				d.later(what, d.moreByAny)
 				stop()
 			})
 		}
+	}
+}
+
+// Without the guards the kernel's answers to the same tunnels leave by home. The kill switch of a full tunnel would keep them in.
+func TestTunnelsWithoutGuards(t *testing.T) {
+	for name, c := range tunnels {
+		if c.allowed == nil {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			d := newTunnel(t, c.allowed, c.setting)
+			d.unguard(c.setting)
+			stop := labtest.Left(t, d.Instance, "client/home")
+			events["SIGKILL"](d)
+			d.later("SIGKILL", d.moreByAny)
+			if len(stop()) == 0 {
+				t.Error("nothing left by home")
+			}
+		})
 	}
 }

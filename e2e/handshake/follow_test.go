@@ -27,7 +27,7 @@ func ngtcp2(t *testing.T, in *lab.Instance) *peer.QUIC {
 	return q
 }
 
-// splitWays starts `heddle split` over all networks of threeways, each so far away.
+// splitWays starts `heddle split` over all networks of threeways, each so far away. Nothing may leave by the bystander.
 func splitWays(t *testing.T, in *lab.Instance, delay time.Duration, every string) {
 	t.Helper()
 	args := []string{"split", "--listen", relay.String(), "--to", server.String(), "--schedule", "round-robin", "--every", every}
@@ -37,6 +37,7 @@ func splitWays(t *testing.T, in *lab.Instance, delay time.Duration, every string
 		}
 		args = append(args, "--via", way+"=if:"+way)
 	}
+	t.Cleanup(labtest.Unchosen(t, in, "client/"+labtest.Bystander))
 	p, err := peer.Start(t.Context(), in.Host("client"), labtest.Heddle, args...)
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +53,7 @@ func splitWays(t *testing.T, in *lab.Instance, delay time.Duration, every string
 // the protocol before it ends: it retires a connection ID in a packet that it sends to that ID (RFC 9000, section 19.16).
 func TestStatusNamesAServerThatEnds(t *testing.T) {
 	t.Parallel()
-	in := labtest.Up(t, lab.ThreeWays())
+	in := labtest.Up(t, labtest.WithBystander(lab.ThreeWays()))
 	q := ngtcp2(t, in)
 	splitWays(t, in, 10*time.Millisecond, "10ms")
 	for n := range 8 {
@@ -79,7 +80,7 @@ func TestStatusNamesAServerThatEnds(t *testing.T) {
 // At a round trip of 120 ms, units of 100 ms end the server. Those of "auto" leave it the time.
 func TestAutoLeavesAServerTimeToFollow(t *testing.T) {
 	t.Parallel()
-	in := labtest.Up(t, lab.ThreeWays())
+	in := labtest.Up(t, labtest.WithBystander(lab.ThreeWays()))
 	q := ngtcp2(t, in)
 	splitWays(t, in, 60*time.Millisecond, "auto")
 	for n := range 5 {

@@ -86,7 +86,8 @@ func TestMasqueCarriesQUIC(t *testing.T) {
 }
 
 func TestMasqueBesideAnotherPath(t *testing.T) {
-	w := newWorld(t, lab.ThreeWays())
+	w := newWorld(t, labtest.WithBystander(lab.ThreeWays()))
+	t.Cleanup(labtest.Unchosen(t, w.Instance, "client/"+labtest.Bystander))
 	w.quicEcho("server", quicAt, 1280)
 	_, place, secret := w.masque()
 	w.split(append(secret, "--via", "home=if:home", "--via", "m="+place+"@lte", "--path", "lte=if:lte", "--schedule", "round-robin", "--every", "100ms")...)
@@ -142,7 +143,8 @@ func TestMasqueOverANarrowDevice(t *testing.T) {
 			spec.Links[i].MTU = 1300
 		}
 	}
-	w := newWorld(t, spec)
+	w := newWorld(t, labtest.WithBystander(spec))
+	t.Cleanup(labtest.Unchosen(t, w.Instance, "client/"+labtest.Bystander))
 	w.quicEcho("server", quicAt, 1280)
 	_, place, secret := w.masque()
 	stop := w.watch("lte-gw/client")
@@ -164,6 +166,7 @@ func TestMasqueProxyBeginsWithWhatTheDeviceCarries(t *testing.T) {
 		}
 	}
 	w := newWorld(t, spec)
+	t.Cleanup(labtest.Unchosen(t, w.Instance, "client/home"))
 	w.quicEcho("server", quicAt, 1280)
 	_, place, secret := w.masque()
 	stop := w.watch("core/lte")
@@ -194,6 +197,7 @@ func TestMasqueOverANarrowNetwork(t *testing.T) {
 		}
 	}
 	w := newWorld(t, spec)
+	t.Cleanup(labtest.Unchosen(t, w.Instance, "client/home"))
 	w.quicEcho("server", quicAt, 1200)
 	_, place, secret := w.masque()
 	stop := w.watch("server/core")

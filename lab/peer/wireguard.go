@@ -146,7 +146,7 @@ func wireguardGo(ctx context.Context, host *lab.Host, settings string) (*Process
 func boringtun(ctx context.Context, host *lab.Host, settings string) (*Process, error) {
 	const program = "boringtun-cli"
 	if _, err := exec.LookPath(program); err != nil {
-		return nil, missing(program, "cargo install boringtun-cli, and put cargo's bin directory into PATH")
+		return nil, missing(program, "cargo install --locked boringtun-cli@0.7.1, and put cargo's bin directory into PATH")
 	}
 	return configured(ctx, host, settings, program, "--foreground", "--disable-drop-privileges", wireguardDevice)
 }
