@@ -49,9 +49,23 @@ func TestBridgeThatIsAWebsite(t *testing.T) {
 	if slices.Sort(other); !slices.Equal(other, []string{"206", "304", "304", "404"}) {
 		t.Errorf("answers that are not 200, beside those that a stranger asked for: %q", other)
 	}
-	if flows, total, talk := named(t, labtest.File(dir, "home")); total == 0 || flows["HTTP"] != total {
+	if flows, total, talk := namedTalking(t, labtest.File(dir, "home")); total == 0 || flows["HTTP"] != total {
 		t.Errorf("nDPI names %v of %d connections:\n%s", flows, total, talk)
 	}
+}
+
+// namedTalking is [named] for the TCP connections that carried something. nDPI names the others by their ports: those that had just begun
+// when the client stopped.
+func namedTalking(t *testing.T, capture string) (flows map[string]int, total int, talk string) {
+	t.Helper()
+	streams := tshark(t, capture, "tcp.len > 0", "tcp.stream")
+	slices.Sort(streams)
+	talking := filepath.Join(t.TempDir(), "talking.pcapng")
+	filter := "tcp.stream in {" + strings.Join(slices.Compact(streams), ",") + "}"
+	if out, err := exec.CommandContext(t.Context(), "tshark", "-r", capture, "-Y", filter, "-w", talking).CombinedOutput(); err != nil {
+		t.Fatalf("tshark: %v\n%s", err, out)
+	}
+	return named(t, talking)
 }
 
 // malformed is a filter for frames of which tshark says so. To tshark a segment that TCP sent twice is one.
@@ -137,7 +151,7 @@ func TestBridgeThatIsAWebsiteInsideTLS(t *testing.T) {
 	if strings.Trim(strings.Join(versions, ""), "0x34") != "" || len(versions) == 0 || len(broken) > 0 {
 		t.Errorf("the bridge chose the versions %q, and frames %v are malformed", versions, broken)
 	}
-	if flows, total, talk := named(t, capture); total == 0 || flows["TLS"] != total {
+	if flows, total, talk := namedTalking(t, capture); total == 0 || flows["TLS"] != total {
 		t.Errorf("nDPI names %v of %d connections:\n%s", flows, total, talk)
 	}
 }
