@@ -243,7 +243,7 @@ func TestHealthyPathThatCarriesLittleIsNotSilent(t *testing.T) {
 func TestPathThatCameBackIsUsedAgain(t *testing.T) {
 	eachLoad(t, func(t *testing.T, r *remote, load load) {
 		const died, back, end = 3 * time.Second, 20 * time.Second, 60 * time.Second
-		// Where the server answers nothing of most bursts, a healthy path may be suspect until the next trial.
+		// A server that sends at once answers nothing in most bursts. So a healthy path may be suspect until the next trial.
 		doubts, up := strings.Contains(t.Name(), "/at_once/"), back
 		r.run(load, end, func(after time.Duration) {
 			switch after {

@@ -30,8 +30,8 @@ type Front struct {
 // Fronted is a [Host] that can be behind another web server ([Front.Behind]).
 type Fronted interface {
 	Host
-	// Behind serves one connection of the other server until it ends, or ctx does. Such a connection has requests of many visitors, and
-	// those of one visitor come by many. The caller closes c.
+	// Behind serves one connection of the other server until it ends, or ctx does. It carries requests of many visitors. One visitor's
+	// requests come by many such connections. The caller closes c.
 	Behind(ctx context.Context, c net.Conn, d Door)
 }
 

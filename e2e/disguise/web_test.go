@@ -148,8 +148,9 @@ func TestBridgeThatIsAWebsiteInsideTLS(t *testing.T) {
 		t.Errorf("a client says\n%q\nand Chromium\n%q", said, says)
 	}
 	versions, broken := tshark(t, capture, "tls.handshake.type == 2"+once, "tls.handshake.extensions.supported_version"), tshark(t, capture, malformed, "frame.number")
-	if strings.Trim(strings.Join(versions, ""), "0x34") != "" || len(versions) == 0 || len(broken) > 0 {
-		t.Errorf("the bridge chose the versions %q, and frames %v are malformed", versions, broken)
+	hellos := tshark(t, capture, "tls.handshake.type == 1"+once, "frame.number")
+	if strings.Trim(strings.Join(versions, ""), "0x34") != "" || len(versions) < 2 || len(versions) != len(hellos) || len(broken) > 0 {
+		t.Errorf("for %d clients the bridge chose the versions %q, and frames %v are malformed", len(hellos), versions, broken)
 	}
 	if flows, total, talk := namedTalking(t, capture); total == 0 || flows["TLS"] != total {
 		t.Errorf("nDPI names %v of %d connections:\n%s", flows, total, talk)
