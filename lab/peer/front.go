@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 
 	"heddle/lab"
 )
@@ -21,31 +19,16 @@ type Front struct {
 	Plain bool
 }
 
-const frontConfig = `daemon off;
-worker_processes 2;
-pid %[1]s/front.pid;
-error_log stderr crit;
-events { worker_connections 512; }
-http {
-	include /etc/nginx/mime.types;
-	access_log off;
-	client_body_temp_path %[1]s/body;
-	proxy_temp_path %[1]s/proxy;
-	fastcgi_temp_path %[1]s/fastcgi;
-	uwsgi_temp_path %[1]s/uwsgi;
-	scgi_temp_path %[1]s/scgi;
-	server {
-		listen %[2]s ssl http2;
+const frontServer = `server {
+		listen %[1]s ssl http2;
 		ssl_protocols TLSv1.2 TLSv1.3;
-		ssl_certificate %[3]s;
-		ssl_certificate_key %[4]s;
+		ssl_certificate %[2]s;
+		ssl_certificate_key %[3]s;
 		location / {
-			proxy_pass %[5]s;%[6]s
+			proxy_pass %[4]s;%[5]s
 		}
 	}
-	%[7]s
-}
-`
+	%[6]s`
 
 // frontUsual is what the guide tells operators to write.
 const frontUsual = `
@@ -58,33 +41,17 @@ const frontUsual = `
 
 // Start starts it on a host, or on this machine if host is nil, and waits until it listens.
 func (f Front) Start(ctx context.Context, host *lab.Host) (*Process, error) {
-	program, err := nginx()
-	if err != nil {
-		return nil, missing("nginx", "apt-get install nginx")
-	}
 	more := frontUsual
 	if f.Plain {
 		more = ""
 	}
-	config := fmt.Sprintf(frontConfig, f.Work, f.Listen, f.Certificate, f.Key, f.To, more, f.More)
-	if os.Getuid() == 0 {
-		config = "user root;\n" + config // the workers use sockets of root
-	}
-	file := filepath.Join(f.Work, "front.conf")
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		return nil, err
-	}
-	args := []string{"-e", "stderr", "-c", file}
-	if host == nil {
-		p, err := StartHere(ctx, program, args...)
-		if err != nil {
-			return nil, err
-		}
-		return p.started(p.Await(ctx, func() error { return connects(f.Listen) }))
-	}
-	p, err := Start(ctx, host, program, args...)
+	p, err := startNginx(ctx, host, f.Work, fmt.Sprintf(frontServer, f.Listen, f.Certificate, f.Key, f.To, more, f.More))
 	if err != nil {
 		return nil, err
 	}
-	return p.started(p.Await(ctx, func() error { return host.Do(func() error { return connects(f.Listen) }) }))
+	there := func() error { return connects(f.Listen) }
+	if host == nil {
+		return p.started(p.Await(ctx, there))
+	}
+	return p.started(p.Await(ctx, func() error { return host.Do(there) }))
 }

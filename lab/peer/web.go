@@ -14,13 +14,11 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"heddle/lab"
-	"heddle/path"
 )
 
 // Web is a web server, on port 80 and with TLS on port 443.
@@ -37,8 +35,8 @@ func WebServer(ctx context.Context, host *lab.Host, root, work string, names ...
 	if err := SelfSigned(certificate, key, names, host.Addrs()); err != nil {
 		return nil, err
 	}
-	if program, err := nginx(); err == nil {
-		return &Web{"nginx", certificate}, serveNginx(ctx, host, program, root, work, "")
+	if _, err := nginx(); err == nil {
+		return &Web{"nginx", certificate}, serveNginx(ctx, host, root, work, "")
 	}
 	return &Web{"net/http", certificate}, serveHTTP(ctx, host, root, certificate, key)
 }
@@ -48,15 +46,14 @@ const MutualPort = 444
 
 // MutualWebServer is [WebServer] by nginx alone, with TLS 1.3 alone, also on MutualPort for clients with a certificate that clients, a PEM file, signed.
 func MutualWebServer(ctx context.Context, host *lab.Host, root, work, clients string, names ...string) (*Web, error) {
-	program, err := nginx()
-	if err != nil {
-		return nil, &path.Error{What: "nginx", Hint: "apt-get install nginx", Err: ErrMissing}
+	if _, err := nginx(); err != nil {
+		return nil, missing("nginx", "apt-get install nginx")
 	}
 	certificate, key := filepath.Join(work, "certificate.pem"), filepath.Join(work, "key.pem")
 	if err := SelfSigned(certificate, key, names, host.Addrs()); err != nil {
 		return nil, err
 	}
-	return &Web{"nginx", certificate}, serveNginx(ctx, host, program, root, work, fmt.Sprintf(mutualServer, MutualPort, clients, work, root))
+	return &Web{"nginx", certificate}, serveNginx(ctx, host, root, work, fmt.Sprintf(mutualServer, MutualPort, clients, work, root))
 }
 
 const mutualServer = `ssl_protocols TLSv1.3;
@@ -70,29 +67,7 @@ const mutualServer = `ssl_protocols TLSv1.3;
 	}
 `
 
-// nginx finds the program, which Debian installs only in root's PATH.
-func nginx() (string, error) {
-	if file, err := exec.LookPath("nginx"); err == nil {
-		return file, nil
-	}
-	return exec.LookPath("/usr/sbin/nginx")
-}
-
-const nginxConfig = `daemon off;
-worker_processes 1;
-pid %[1]s/nginx.pid;
-error_log stderr warn;
-events { worker_connections 512; }
-http {
-	include /etc/nginx/mime.types;
-	default_type application/octet-stream;
-	access_log off;
-	sendfile on;
-	client_body_temp_path %[1]s/body;
-	proxy_temp_path %[1]s/proxy;
-	fastcgi_temp_path %[1]s/fastcgi;
-	uwsgi_temp_path %[1]s/uwsgi;
-	scgi_temp_path %[1]s/scgi;
+const webServers = `sendfile on;
 	server {
 		listen 80;
 		listen [::]:80;
@@ -102,20 +77,13 @@ http {
 		ssl_certificate_key %[1]s/key.pem;
 		root %[2]s;
 	}
-	%[3]s
-}
-`
+	%[3]s`
 
-func serveNginx(ctx context.Context, host *lab.Host, program, root, work, more string) error {
+func serveNginx(ctx context.Context, host *lab.Host, root, work, more string) error {
 	if strings.ContainsAny(root+work, " \t\n;{}\"'$#") {
 		return fmt.Errorf("nginx: %q or %q holds a character that its configuration cannot", root, work)
 	}
-	file := filepath.Join(work, "nginx.conf")
-	config := fmt.Sprintf("user root;\n"+nginxConfig, work, root, more) // the worker reads files of root
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		return err
-	}
-	p, err := Start(ctx, host, program, "-e", "stderr", "-c", file)
+	p, err := startNginx(ctx, host, work, fmt.Sprintf(webServers, work, root, more))
 	if err != nil {
 		return err
 	}
