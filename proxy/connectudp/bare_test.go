@@ -33,7 +33,7 @@ type bare struct {
 func connect(t *testing.T, s *setup) *bare {
 	t.Helper()
 	c, err := quic.DialAddr(t.Context(), s.Addr().String(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{http3.NextProtoH3}},
-		&quic.Config{EnableDatagrams: true, HandshakeIdleTimeout: time.Minute})
+		&quic.Config{EnableDatagrams: true, HandshakeIdleTimeout: time.Minute, KeepAlivePeriod: 10 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

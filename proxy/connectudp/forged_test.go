@@ -144,14 +144,16 @@ func TestForgedHandshakesLockNobodyOut(t *testing.T) {
 
 // A source that proved its address has its places, and no more.
 func TestProvenConnectionsAreBounded(t *testing.T) {
-	s := start(t, nil)
+	s := start(t, func(o *Options) { // so many connections may take longer than the patience with one that does not authenticate
+		o.after = func(time.Duration, func()) *time.Timer { return time.NewTimer(time.Hour) }
+	})
 	for range maxPerSource {
 		connect(t, s)
 	}
 	c, err := quic.DialAddr(t.Context(), s.Addr().String(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{http3.NextProtoH3}},
 		&quic.Config{HandshakeIdleTimeout: time.Minute})
 	if err == nil {
-		<-c.Context().Done() // by the proxy, or else the test ends in the connection's idle time-out
+		<-c.Context().Done() // by the proxy, or else by the connection's idle time-out
 	}
 	if got := s.Status().RefusedLimit; got != 1 {
 		t.Errorf("%d connections were refused, want 1", got)
