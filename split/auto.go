@@ -14,6 +14,7 @@ const (
 	autoShare   = 0.08
 	autoLongest = time.Second
 	autoDrain   = 250 * time.Millisecond
+	autoReorder = 100 * time.Millisecond // as long as a line's queue takes to drain
 	// A switch costs one round trip without traffic, and what a server loses as it begins slowly. Before it is measured, and
 	// without measurements, it counts as costFirst round trips, and never as more than costMost: a path may delay what it carries.
 	costFirst = 1.4

@@ -255,10 +255,7 @@ func (r *Relay) begin(ctx context.Context, client netip.AddrPort, now time.Time)
 			r.log.Error("cannot open a session", "client", client, "error", err)
 		}
 	})
-	var order *reorderer
-	if o.Reorder > 0 {
-		order = newReorderer(o.Reorder, session.Paths(), func(datagrams [][]byte) { r.answer(client, datagrams) })
-	}
+	order := session.reorderer(func(datagrams [][]byte) { r.answer(client, datagrams) })
 	for i := range session.Paths() {
 		r.work.Go(func() { r.back(s, i, order) })
 	}

@@ -1,6 +1,7 @@
 package split
 
 import (
+	"cmp"
 	"sync"
 	"time"
 
@@ -11,8 +12,9 @@ import (
 // switch to an emptier queue, packets overtake others. QUIC takes one that three overtook for lost (RFC 9002, section
 // 6.1.1).
 type reorderer struct {
-	now  func() time.Time
-	give func(datagrams [][]byte) // they are valid until it returns
+	now      func() time.Time
+	give     func(datagrams [][]byte) // they are valid until it returns
+	numbered bool                     // it holds nothing that has no number
 
 	mu    sync.Mutex
 	exact *sequencer
@@ -26,6 +28,18 @@ func newReorderer(window time.Duration, paths int, give func([][]byte)) *reorder
 	return &reorderer{now: time.Now, give: give, exact: newSequencer(window, paths), guess: newSilence(window)}
 }
 
+// reorderer returns what restores the order of the session's arrivals, or nil. "auto" by itself holds only what has a number: a
+// guess may cost more than it gains.
+func (s *Session) reorderer(give func(datagrams [][]byte)) *reorderer {
+	auto := s.o.Reorder == 0 && s.o.Schedule.Every.Auto
+	if s.o.Reorder == 0 && !auto {
+		return nil
+	}
+	r := newReorderer(cmp.Or(s.o.Reorder, autoReorder), s.Paths(), give)
+	r.numbered = auto
+	return r
+}
+
 // arrived takes what came by path i, and delivers it now or in its turn.
 func (r *reorderer) arrived(i int, inbound []path.Inbound) {
 	r.mu.Lock()
@@ -37,7 +51,7 @@ func (r *reorderer) arrived(i int, inbound []path.Inbound) {
 			switch {
 			case known:
 				r.out = r.exact.take(now, i, id, number, d, r.out)
-			case free:
+			case free, r.numbered:
 				r.out = append(r.out, d)
 			default:
 				r.out = r.guess.take(now, i, d, r.out)

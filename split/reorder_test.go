@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"heddle/path"
+	"heddle/schedule"
 )
 
 const orderWindow = 50 * time.Millisecond
@@ -253,17 +254,23 @@ func TestPlaced(t *testing.T) {
 
 // A relay asks its paths for the order only where it is wanted, and then keeps it.
 func TestRelayKeepsTheOrder(t *testing.T) {
-	for _, window := range []time.Duration{0, time.Minute} {
+	for _, c := range []struct {
+		window time.Duration
+		auto   bool
+	}{{0, false}, {0, true}, {time.Minute, false}} {
 		_, paths := closedFake(t, 2, nil)
 		r := startRelay(t, fakeServer, func(o *RelayOptions) {
-			o.Reorder = window
+			o.Reorder = c.window
+			if c.auto {
+				o.Schedule.Every = schedule.Every{Period: schedule.AutoPeriod, Auto: true}
+			}
 			for i := range paths {
 				o.Via[i] = path.Spec{Name: o.Via[i].Name, Kind: "fake", Arg: paths[i].name}
 			}
 			o.Via = o.Via[:2]
 		})
-		c := client(t, r.Addr())
-		c.Write([]byte("begin"))
+		client := client(t, r.Addr())
+		client.Write([]byte("begin"))
 		for deadline := time.Now().Add(20 * time.Second); len(paths[0].take())+len(paths[1].take()) == 0; time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatal("the session does not begin")
@@ -271,17 +278,17 @@ func TestRelayKeepsTheOrder(t *testing.T) {
 		}
 		for _, p := range paths {
 			p.mu.Lock()
-			if p.wanted != (window > 0) {
-				t.Errorf("with --reorder %v a path is asked for the order: %v", window, p.wanted)
+			if p.wanted != (c.window > 0 || c.auto) {
+				t.Errorf("with %+v a path is asked for the order: %v", c, p.wanted)
 			}
 			p.mu.Unlock()
 		}
-		if window == 0 {
+		if c.window == 0 {
 			continue
 		}
 		buffer := make([]byte, 1)
 		read := func() string {
-			n, err := c.Read(buffer)
+			n, err := client.Read(buffer)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -301,6 +308,33 @@ func TestRelayKeepsTheOrder(t *testing.T) {
 			t.Errorf("the client got %q", got)
 		}
 	}
+}
+
+// By itself "auto" holds what proxies have numbered, and nothing else.
+func TestAutoHoldsWhatIsNumbered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := closedFake(t, 2, func(o *Options) { o.Schedule.Every = schedule.Every{Period: schedule.AutoPeriod, Auto: true} })
+		var got []string
+		order := s.reorderer(func(datagrams [][]byte) {
+			for _, d := range datagrams {
+				got = append(got, string(d))
+			}
+		})
+		arrive := func(i int, datagram string, exit, number uint64) {
+			order.arrived(i, []path.Inbound{{Data: []byte(datagram), Size: len(datagram), Exit: exit, Order: number}})
+		}
+		arrive(0, "1", 7, 1)
+		arrive(1, "3", 7, 3)
+		arrive(0, "a", 0, 0)
+		arrive(1, "b", 0, 0)
+		arrive(0, "2", 7, 2)
+		arrive(1, "5", 7, 5)
+		time.Sleep(autoReorder)
+		synctest.Wait()
+		if want := []string{"1", "a", "b", "2", "3", "5"}; !slices.Equal(got, want) {
+			t.Errorf("%q was given, want %q", got, want)
+		}
+	})
 }
 
 // TestAnyArrivals lets three paths deliver a numbered stream with delays, losses and duplicates: all that arrives is

@@ -146,7 +146,7 @@ func (s *Session) Open(ctx context.Context) error {
 	}
 	s.open = true
 	session := path.WithSession(context.Background(), s.id)
-	if s.o.Reorder > 0 && s.prober == nil { // WireGuard counts by itself
+	if (s.o.Reorder > 0 || s.o.Schedule.Every.Auto) && s.prober == nil { // WireGuard counts by itself
 		session = path.WithOrder(session)
 	}
 	tending, cancel := context.WithCancel(session)

@@ -180,13 +180,7 @@ func TestNginx(t *testing.T) {
 	w.Run("cloud", "pseudonym", "tenant", "add", file, other, "--address", netip.AddrPortFrom(inside, 4445).String(), "--key", id)
 	w.Start("news", "nginx can include", "pseudonym", "tenant", "nginx", "--zone", zone, "--store", w.cloud.At("news", other, inside).Store.String(), "--root", filepath.Join(w.dir, "root.pem"),
 		"--identity", key, "--to", "http://127.0.0.1:80", "--site", other, "--listen", inside.String()+":4445", "--nginx-dir", dir, "--gateway-from", netip.PrefixFrom(inside, 24).Masked().String())
-	conf := filepath.Join(t.TempDir(), "nginx.conf")
-	settings := "user root; daemon off; pid " + conf + ".pid; events {} http { access_log off; client_body_temp_path " + conf + ".body; proxy_temp_path " + conf + ".proxy; fastcgi_temp_path " + conf + ".f; uwsgi_temp_path " +
-		conf + ".u; scgi_temp_path " + conf + ".s; include " + dir + "/nginx.conf; }"
-	if err := os.WriteFile(conf, []byte(settings), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := peer.Start(t.Context(), w.Host("news"), "/usr/sbin/nginx", "-e", "stderr", "-c", conf); err != nil {
+	if _, err := peer.StartNginx(t.Context(), w.Host("news"), t.TempDir(), "include "+dir+"/nginx.conf;"); err != nil {
 		t.Fatal(err)
 	}
 	r, stranger, says := w.get(other), w.get(news), text(news) // the server that it has in common with the news

@@ -31,7 +31,7 @@ func QUIC() Bench {
 			length, omit := 4*time.Second, time.Second
 			periods := []string{"none", "500ms", "200ms", "100ms", "50ms", "40ms", "30ms", "20ms", "10ms"}
 			return slices.Concat(quicTopologies(periods, []string{"100ms", "10ms"}, length, omit),
-				quicShared(peer.QUICServers, false, length, omit), quicAids("100ms", length, omit))
+				quicShared(append(slices.Clone(peer.QUICServers), "ngtcp2"), false, length, omit), quicAids("100ms", length, omit))
 		},
 		paper: func(name string) *float64 {
 			if !strings.HasPrefix(strings.TrimPrefix(name, "shared/"), "distinct/") || !strings.Contains(name, "/100ms/") {
@@ -80,18 +80,30 @@ func quicShared(libraries []string, quick bool, length, omit time.Duration) []*t
 		}
 		for _, library := range libraries {
 			q := &quicSession{quicPlace: place, library: library, directions: []string{"down"}, length: length, omit: omit}
-			t := q.topology("shared/"+place.name+"/"+library, lab.ThreeWaysShared(), periods, reordered)
+			t := q.topology("shared/"+place.name+"/"+library, lab.ThreeWaysShared(), q.survived(periods), reordered)
 			if place.name == "distinct" {
 				t.cases = append(t.cases, q.variant("100ms-drain", "100ms", "--drain", "250ms"))
 			}
+			if !quick {
+				t.cases = append(t.cases, q.variant("auto", "auto"))
+			}
 			if place.name == "distinct" && !quick {
-				t.cases = append(t.cases, q.variant("200ms", "200ms"), q.variant("200ms-drain", "200ms", "--drain", "250ms"), q.variant("50p", "50p"), q.variant("auto", "auto"),
+				t.cases = append(t.cases, q.variant("200ms", "200ms"), q.variant("200ms-drain", "200ms", "--drain", "250ms"), q.variant("50p", "50p"),
 					q.variant("100ms-at-gaps", "100ms", "--at-gaps", "5ms"))
 			}
 			all = append(all, t)
 		}
 	}
 	return all
+}
+
+// survived returns the periods that the server survives: ngtcp2's of Debian 12 ends if a client is back at an address before that is
+// validated (docs/quic.md).
+func (q *quicSession) survived(periods []string) []string {
+	if q.library == "ngtcp2" && q.name == "distinct" {
+		return slices.DeleteFunc(slices.Clone(periods), func(every string) bool { return every == "10ms" })
+	}
+	return periods
 }
 
 // topology has a case for each period. Cases that also reorder arrivals are named PERIOD-reorder.

@@ -45,7 +45,7 @@ func (f Front) Start(ctx context.Context, host *lab.Host) (*Process, error) {
 	if f.Plain {
 		more = ""
 	}
-	p, err := startNginx(ctx, host, f.Work, fmt.Sprintf(frontServer, f.Listen, f.Certificate, f.Key, f.To, more, f.More))
+	p, err := StartNginx(ctx, host, f.Work, fmt.Sprintf(frontServer, f.Listen, f.Certificate, f.Key, f.To, more, f.More))
 	if err != nil {
 		return nil, err
 	}

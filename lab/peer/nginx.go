@@ -36,8 +36,8 @@ http {
 }
 `
 
-// startNginx starts nginx with some servers on a host, or on this machine if host is nil. Its files go to work, an existing directory.
-func startNginx(ctx context.Context, host *lab.Host, work, servers string) (*Process, error) {
+// StartNginx starts nginx with some servers in its configuration on a host, or on this machine if host is nil. Its files go to work, an existing directory.
+func StartNginx(ctx context.Context, host *lab.Host, work, servers string) (*Process, error) {
 	program, err := nginx()
 	if err != nil {
 		return nil, missing("nginx", "apt-get install nginx")

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -100,8 +99,8 @@ func quicCommand(ctx context.Context, library string, c QUICConfig) ([]string, e
 		program, err := quiche(ctx, c.Say)
 		return []string{program, c.Addr.String(), c.certificate(), c.key()}, err
 	case "ngtcp2":
-		if _, err := exec.LookPath(gtlsserver); err != nil {
-			return nil, missing(gtlsserver, "apt-get install ngtcp2-server")
+		if err := CheckQUICServer(library); err != nil {
+			return nil, err
 		}
 		return []string{gtlsserver, "--quiet", "--max-dyn-length=1G", c.Addr.Addr().String(), strconv.Itoa(int(c.Addr.Port())), c.key(), c.certificate()}, nil
 	}

@@ -75,10 +75,15 @@ func quicGo(ctx context.Context) (string, error) {
 // CheckQUICServer fails if the server made of a library is not built yet and cannot be, so that a bench need not find that out
 // halfway.
 func CheckQUICServer(library string) error {
-	if library != "quiche" || isCached("quiche-"+Digest("", sources("quiche"))) {
-		return nil
+	switch {
+	case library == "ngtcp2":
+		if _, err := exec.LookPath(gtlsserver); err != nil {
+			return missing(gtlsserver, "apt-get install ngtcp2-server")
+		}
+	case library == "quiche" && !isCached("quiche-"+Digest("", sources("quiche"))):
+		return canBuildQuiche(exec.LookPath, libclangDirs())
 	}
-	return canBuildQuiche(exec.LookPath, libclangDirs())
+	return nil
 }
 
 // Aioquic returns the directory of a Python environment with the pinned aioquic and server.py, cached for the user.

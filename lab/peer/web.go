@@ -83,7 +83,7 @@ func serveNginx(ctx context.Context, host *lab.Host, root, work, more string) er
 	if strings.ContainsAny(root+work, " \t\n;{}\"'$#") {
 		return fmt.Errorf("nginx: %q or %q holds a character that its configuration cannot", root, work)
 	}
-	p, err := startNginx(ctx, host, work, fmt.Sprintf(webServers, work, root, more))
+	p, err := StartNginx(ctx, host, work, fmt.Sprintf(webServers, work, root, more))
 	if err != nil {
 		return err
 	}

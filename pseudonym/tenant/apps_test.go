@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"crypto/sha1"
+	"errors"
 	"fmt"
 	"mime/multipart"
 	"net"
@@ -20,6 +21,7 @@ import (
 
 	"heddle/internal/polltest"
 	"heddle/internal/tcptest"
+	"heddle/lab/peer"
 )
 
 // freePort returns a port of the loopback that a program may listen on.
@@ -46,7 +48,7 @@ func start(t testing.TB, hint, name string, args ...string) (out *bufio.Reader) 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM) // nginx then ends its workers
+		_ = cmd.Process.Signal(syscall.SIGTERM)
 		_ = cmd.Wait()
 		if t.Failed() {
 			t.Logf("%s: %s", name, talk.String())
@@ -78,35 +80,17 @@ func listens(t testing.TB, port string) {
 	})
 }
 
-const filesConfig = `daemon off;
-worker_processes 1;
-pid %[1]s/nginx.pid;
-events { worker_connections 64; }
-http {
-	include /etc/nginx/mime.types;
-	access_log off;
-	client_body_temp_path %[1]s/body;
-	proxy_temp_path %[1]s/proxy;
-	fastcgi_temp_path %[1]s/fastcgi;
-	uwsgi_temp_path %[1]s/uwsgi;
-	scgi_temp_path %[1]s/scgi;
-	%[2]s
-}
-`
-
-// nginx starts it with some servers in its configuration.
+// nginx runs until the test ends, with some servers in its configuration.
 func nginx(t testing.TB, servers string) {
 	t.Helper()
-	work := t.TempDir()
-	config := fmt.Sprintf(filesConfig, work, servers)
-	if os.Getuid() == 0 { // the worker reads files of root
-		config = "user root;\n" + config
+	p, err := peer.StartNginx(t.Context(), nil, t.TempDir(), servers)
+	if errors.Is(err, peer.ErrMissing) {
+		t.Skip("typed skip:", err)
 	}
-	file := filepath.Join(work, "nginx.conf")
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+	if err != nil {
 		t.Fatal(err)
 	}
-	start(t, "apt-get install nginx", "/usr/sbin/nginx", "-e", "stderr", "-c", file)
+	t.Cleanup(p.Stop)
 }
 
 // serveFiles serves a directory by nginx, and returns its URL.

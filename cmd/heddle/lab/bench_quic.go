@@ -25,7 +25,8 @@ are compared. Cases that end in -reorder have --reorder 100ms, those in -drain
 The servers are made of quic-go, aioquic and quiche, with their library's
 defaults; quiche is told to let clients migrate. They are built in the user's
 cache directory at first: aioquic takes python3 and pip, quiche takes cargo,
-cmake, libclang and several minutes, and quic-go the source tree. Each case
+cmake, libclang and several minutes, and quic-go the source tree. The cases
+shared also have the server of the package ngtcp2-server. Each case
 takes five seconds down and, except in shared, five up, of which the first does
 not count: about 25 minutes a round, and under five minutes with --quick, which
 takes two cases of each server, two seconds and two rounds. A run in which the
