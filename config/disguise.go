@@ -37,15 +37,13 @@ type DisguiseBridge struct {
 
 // DisguiseServe is the bridge.toml of a server, or the flags of `heddle disguise serve`.
 type DisguiseServe struct {
-	Listen        []string `toml:"listen" help:"where clients come to, <[HOST]:PORT>: TCP, and UDP for covers with transport=udp"`
-	Behind        string   `toml:"behind" help:"be behind your own web server, with the cover https: listen for it at <ADDRESS:PORT> or unix:FILE, and nowhere else"`
-	VisitorHeader string   `toml:"visitor-header" help:"the <HEADER> in which that web server says whose a request is, such as X-Forwarded-For"`
-	Origin        string   `toml:"origin" help:"be in front of your own site at <URL>, such as http://127.0.0.1:8080: strangers see it"`
-	To            string   `toml:"to" help:"lead each link to this target, <HOST:PORT> or unix:FILE, such as Tor's ORPort or an ssh server"`
-	Destinations  bool     `toml:"destinations" help:"lead clients also to the destinations that they ask for: public addresses, and what --allow names"`
-	Allow         []string `toml:"allow" help:"lead to these addresses, <CIDR[:PORT]>"`
-	Deny          []string `toml:"deny" help:"do not lead to these addresses, <CIDR[:PORT]>"`
-	State         string   `toml:"state" help:"remember in <DIR> which clients' messages were seen; bridge-state beside the identity where it is not given" complete:"dir"`
+	Listen []string `toml:"listen" help:"where clients come to, <[HOST]:PORT>: TCP, and UDP for covers with transport=udp"`
+	DisguiseFront
+	To           string   `toml:"to" help:"lead each link to this target, <HOST:PORT> or unix:FILE, such as Tor's ORPort or an ssh server"`
+	Destinations bool     `toml:"destinations" help:"lead clients also to the destinations that they ask for: public addresses, and what --allow names"`
+	Allow        []string `toml:"allow" help:"lead to these addresses, <CIDR[:PORT]>"`
+	Deny         []string `toml:"deny" help:"do not lead to these addresses, <CIDR[:PORT]>"`
+	State        string   `toml:"state" help:"remember in <DIR> which clients' messages were seen; bridge-state beside the identity where it is not given" complete:"dir"`
 	DisguiseBridge
 	MaxBytes string        `toml:"max-bytes-per-connection" help:"end a connection after <SIZE> in either direction, such as 15kB; 0 never does"`
 	MaxAge   time.Duration `toml:"max-age" help:"end a connection after so long at most; 0 never does"`

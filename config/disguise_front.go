@@ -12,6 +12,13 @@ import (
 	"heddle/internal/netutil"
 )
 
+// DisguiseFront says what web servers are around a bridge: shared by `heddle disguise serve`, `pt` and `torrc`.
+type DisguiseFront struct {
+	Behind        string `toml:"behind" help:"be behind your own web server, with the cover https: listen for it at <ADDRESS:PORT> or unix:FILE, and nowhere else"`
+	VisitorHeader string `toml:"visitor-header" help:"the <HEADER> in which that web server says whose a request is, such as X-Forwarded-For"`
+	Origin        string `toml:"origin" help:"be in front of your own site at <URL>, such as http://127.0.0.1:8080: strangers see it"`
+}
+
 // Doors are where the bridge listens.
 func (s DisguiseServe) Doors() (flag string, all []string) {
 	if s.Behind != "" {

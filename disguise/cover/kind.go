@@ -22,6 +22,8 @@ type Kind struct {
 	Args map[string]string
 	// Local are the settings that mean something on one machine only, such as names of files. No bridge line carries them.
 	Local []string
+	// Both are those of them that client and bridge need alike, each from a file of its own machine.
+	Both []string
 	// Offered are the settings that a client takes from the bridge line where it has none of its own.
 	Offered []string
 	// Behind and Origin say which parts of a [Front] it takes.

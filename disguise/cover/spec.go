@@ -54,15 +54,29 @@ func Offered(own string, offered ...string) string {
 // Shared returns the specifications for a bridge line: without settings that mean nothing on another machine.
 func Shared(specs ...string) (shared []string) {
 	for _, spec := range specs {
-		parts := strings.Split(spec, ":")
-		i := slices.IndexFunc(Kinds(), func(k Kind) bool { return k.Name == parts[0] })
-		if i >= 0 {
-			parts = slices.DeleteFunc(parts, func(part string) bool {
-				name, _, set := strings.Cut(part, "=")
-				return set && slices.Contains(Kinds()[i].Local, name)
-			})
-		}
-		shared = append(shared, strings.Join(parts, ":"))
+		shared = append(shared, settings(spec, func(k Kind, setting string) bool { return !slices.Contains(k.Local, setting) }))
 	}
 	return shared
+}
+
+// Needed returns what a client has to say of a bridge's cover, since no bridge line does, or "" if that is nothing.
+func Needed(spec string) string {
+	needed := settings(spec, func(k Kind, setting string) bool { return slices.Contains(k.Both, setting) })
+	if !strings.Contains(needed, ":") {
+		return ""
+	}
+	return needed
+}
+
+// settings returns a specification with some of its settings. One of an unknown kind is returned as it is.
+func settings(spec string, keep func(k Kind, setting string) bool) string {
+	parts := strings.Split(spec, ":")
+	i := slices.IndexFunc(Kinds(), func(k Kind) bool { return k.Name == parts[0] })
+	if i < 0 {
+		return spec
+	}
+	return strings.Join(slices.DeleteFunc(parts, func(part string) bool {
+		name, _, set := strings.Cut(part, "=")
+		return set && !keep(Kinds()[i], name)
+	}), ":")
 }

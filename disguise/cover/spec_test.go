@@ -7,13 +7,24 @@ import (
 	"testing"
 )
 
-var registerShared = sync.OnceFunc(func() { Register(Kind{Name: "shared", Number: 250, Local: []string{"file"}}) })
+var registerShared = sync.OnceFunc(func() {
+	Register(Kind{Name: "shared", Number: 250, Local: []string{"file", "mine"}, Both: []string{"file"}})
+})
 
 func TestShared(t *testing.T) {
 	registerShared()
 	got := Shared("shared:file=/a/b:prefix=printable", "shared:file=x", "shared", "unknown:file=x")
 	if want := []string{"shared:prefix=printable", "shared", "shared", "unknown:file=x"}; !slices.Equal(got, want) {
 		t.Errorf("%q", got)
+	}
+}
+
+func TestNeeded(t *testing.T) {
+	registerShared()
+	for spec, want := range map[string]string{"shared:file=/a/b:mine=x:prefix=printable": "shared:file=/a/b", "shared:prefix=printable": "", "shared": ""} {
+		if got := Needed(spec); got != want {
+			t.Errorf("%s: %q, want %q", spec, got, want)
+		}
 	}
 }
 

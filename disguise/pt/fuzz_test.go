@@ -3,12 +3,13 @@ package pt
 import (
 	"bytes"
 	"context"
-	"errors"
 	"net"
 	"os"
 	"regexp"
 	"strings"
 	"testing"
+
+	"heddle/path"
 )
 
 // deaf is a listener that nobody reaches.
@@ -28,7 +29,7 @@ func FuzzEnvironment(f *testing.F) {
 	f.Add("1", "heddle", "", "", "", "", "", "", "socks5://u:p@127.0.0.1:1080")
 	f.Add("1,2", "", "heddle", "heddle-127.0.0.1:0", "heddle:cover=random;heddle:a=b", "127.0.0.1:1", "127.0.0.1:2", "/cookie", "")
 	f.Add("1", "h\u00e9,\n", "", "", "", "", "", "", "http://[::1]:1")
-	f.Add("1", "", "heddle", "heddle-::1:0", `heddle:a\=\:=b`, "", "1", "", "")
+	f.Add("1", "", "heddle", "heddle-::1:0", `heddle:a\=\:=b;heddle:b=c`, "", "1", "", "")
 	f.Fuzz(func(t *testing.T, v0, v1, v2, v3, v4, v5, v6, v7, v8 string) {
 		for i, value := range []string{v0, v1, v2, v3, v4, v5, v6, v7, v8} {
 			if strings.Contains(value, "\x00") {
@@ -41,8 +42,10 @@ func FuzzEnvironment(f *testing.F) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		_ = Run(ctx, Options{Version: "1", Stdin: strings.NewReader(""), Stdout: &out,
-			NewBridge: func(o BridgeOptions) (Bridge, error) { return nil, errors.New(strings.Join(o.Settings["a"], "\n")) },
-			listen:    func(string, string) (net.Listener, error) { return deaf{}, nil }})
+			NewBridge: func(_ context.Context, o BridgeOptions) (b Bridge, _ error) {
+				return b, &path.Error{What: strings.Join(o.Settings["a"], "\n"), Hint: strings.Join(o.Settings["b"], "\n")}
+			},
+			listen: func(string, string) (net.Listener, error) { return deaf{}, nil }})
 		for line := range strings.Lines(out.String()) {
 			if !lineForm.MatchString(strings.TrimSuffix(line, "\n")) {
 				t.Errorf("%q", line)

@@ -19,7 +19,7 @@ var (
 // The lines of a transport from its start to its end, which the parent asks for at once.
 func TestLines(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "pt_state")
-	file := filepath.Join(t.TempDir(), "file")
+	file, socket := filepath.Join(t.TempDir(), "file"), filepath.Join(t.TempDir(), "socket")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -50,9 +50,12 @@ func TestLines(t *testing.T) {
 		"server of several":          {serverEnvironment(state, "TOR_PT_SERVER_TRANSPORTS=obfs4,heddle", "TOR_PT_SERVER_BINDADDR=obfs4-127.0.0.1:0,heddle-127.0.0.1:0"), begin + "SMETHOD-ERROR obfs4 no such transport\nSMETHOD heddle ADDR ARGS:key=KEY\nSMETHODS DONE\n", 0},
 		"server of others":           {serverEnvironment(state, "TOR_PT_SERVER_TRANSPORTS=obfs4", "TOR_PT_SERVER_BINDADDR=obfs4-127.0.0.1:0"), begin + "SMETHOD-ERROR obfs4 no such transport\nSMETHODS DONE\n", 1},
 		"server set":                 {serverEnvironment(state, `TOR_PT_SERVER_TRANSPORT_OPTIONS=heddle:cover=random;heddle:token=secret`), begin + "SMETHOD heddle ADDR ARGS:covers=random,key=KEY\nSMETHODS DONE\n", 0},
-		"server set wrongly":         {serverEnvironment(state, `TOR_PT_SERVER_TRANSPORT_OPTIONS=heddle:refuse=1`), begin + "SMETHOD-ERROR heddle it is tol? to\nSMETHODS DONE\n", 1},
+		"server set wrongly":         {serverEnvironment(state, `TOR_PT_SERVER_TRANSPORT_OPTIONS=heddle:refuse=1`), begin + "SMETHOD-ERROR heddle bridge: it is tol? to; hint: tell it nothing\nSMETHODS DONE\n", 1},
 		"server that writes nothing": {serverEnvironment(filepath.Join(file, "state")), begin + "SMETHOD-ERROR heddle mkdir " + file + ": not a directory\nSMETHODS DONE\n", 1},
 		"server of a port in use":    {serverEnvironment(state, "TOR_PT_SERVER_BINDADDR=heddle-"+taken.Addr().String()), begin + "SMETHOD-ERROR heddle listen tcp ADDR: bind: address already in use\nSMETHODS DONE\n", 1},
+		"server behind a web server": {serverEnvironment(state, "TOR_PT_SERVER_BINDADDR=heddle-0.0.0.0:443", "TOR_PT_SERVER_TRANSPORT_OPTIONS=heddle:behind="+socket), begin + "SMETHOD heddle 0.0.0.0:443 ARGS:key=KEY\nSMETHODS DONE\n", 0},
+		"server behind nobody knows what": {serverEnvironment(state, "TOR_PT_SERVER_BINDADDR=heddle-0.0.0.0:0", "TOR_PT_SERVER_TRANSPORT_OPTIONS=heddle:behind="+socket), begin +
+			"SMETHOD-ERROR heddle ServerTransportListenAddr: nothing says at which port the web server in front of the bridge has its clients; hint: write ServerTransportListenAddr heddle 0.0.0.0:443 into torrc\nSMETHODS DONE\n", 1},
 		"server of no address":       {serverEnvironment(state, "TOR_PT_SERVER_BINDADDR=heddle-here:1"), "VERSION 1\nENV-ERROR TOR_PT_SERVER_BINDADDR: \"heddle-here:1\": not an IP string: \"here\"\n", 1},
 		"server without Tor":         {serverEnvironment(state, "TOR_PT_ORPORT="), "VERSION 1\nENV-ERROR need TOR_PT_ORPORT or TOR_PT_EXTENDED_SERVER_PORT environment variable\n", 1},
 		"server without a cookie":    {serverEnvironment(state, "TOR_PT_EXTENDED_SERVER_PORT=127.0.0.1:1"), "VERSION 1\nENV-ERROR need TOR_PT_AUTH_COOKIE_FILE environment variable with TOR_PT_EXTENDED_SERVER_PORT\n", 1},
@@ -81,7 +84,7 @@ func TestLineFile(t *testing.T) {
 	state := filepath.Join(data, "pt_state")
 	file := filepath.Join(state, LineFile)
 	read := func(more ...string) string {
-		p := start(t, serverEnvironment(state, append(more, `TOR_PT_SERVER_TRANSPORT_OPTIONS=heddle:token=secret`)...)...)
+		p := start(t, serverEnvironment(state, append([]string{`TOR_PT_SERVER_TRANSPORT_OPTIONS=heddle:token=secret`}, more...)...)...)
 		p.until("SMETHODS DONE")
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -97,6 +100,10 @@ func TestLineFile(t *testing.T) {
 	line := read("TOR_PT_SERVER_BINDADDR=heddle-0.0.0.0:0")
 	if !regexp.MustCompile(`^heddle <ADDRESS>:[0-9]+ <FINGERPRINT> token=c2VjcmV0 key=\S+$`).MatchString(line) {
 		t.Error(line)
+	}
+	front := read("TOR_PT_SERVER_BINDADDR=heddle-192.0.2.7:443", "TOR_PT_SERVER_TRANSPORT_OPTIONS=heddle:behind="+filepath.Join(data, "socket"))
+	if !strings.HasPrefix(front, "heddle 192.0.2.7:443 <FINGERPRINT> key=") {
+		t.Errorf("behind a web server: %s", front)
 	}
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("others may read the line with the token: %v, %v", info.Mode(), err)

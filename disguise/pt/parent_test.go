@@ -3,11 +3,11 @@ package pt
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -48,32 +48,44 @@ func plainDial(ctx context.Context, to handshake.Line, out path.Path) (net.Conn,
 	return path.Dial(ctx, out, path.At(to.Address))
 }
 
-type plainBridge struct {
-	BridgeOptions
-	id handshake.Identity
-}
+type plainBridge struct{ BridgeOptions }
 
-func newPlainBridge(o BridgeOptions) (Bridge, error) {
+func newPlainBridge(_ context.Context, o BridgeOptions) (b Bridge, err error) {
 	if o.Settings["refuse"] != nil {
-		return nil, errors.New("it is tolɑ to") // with a letter that no line may hold
+		return b, &path.Error{What: "bridge", Why: "it is tolɑ to", Hint: "tell it nothing"} // with a letter that no line may hold
 	}
 	id, _, err := handshake.LoadOrCreateIdentity(filepath.Join(o.Dir, "bridge.key"))
-	return &plainBridge{o, id}, err
+	if err != nil {
+		return b, err
+	}
+	b.Server, b.Args = &plainBridge{o}, handshake.Args{Key: id.Public(), Covers: o.Settings["cover"]}
+	if token := o.Settings["token"]; token != nil {
+		b.Args.Token = []byte(token[0])
+	}
+	if file := o.Settings["behind"]; file != nil {
+		b.Listener, err = net.Listen("unix", file[0])
+	}
+	return b, err
 }
 
-func (b *plainBridge) Args() handshake.Args {
-	a := handshake.Args{Key: b.id.Public(), Covers: b.Settings["cover"]}
-	if token := b.Settings["token"]; token != nil {
-		a.Token = []byte(token[0])
+// client is the address that a test gives a client, or its own.
+func (b *plainBridge) client(c net.Conn) net.Addr {
+	said := b.Settings["client"]
+	if said == nil {
+		return c.RemoteAddr()
 	}
-	return a
+	at, err := netip.ParseAddrPort(said[0])
+	if err != nil {
+		return &net.UnixAddr{} // as of a visitor that nobody knows
+	}
+	return net.TCPAddrFromAddrPort(at)
 }
 
 func (b *plainBridge) Serve(ctx context.Context, listeners ...net.Listener) error {
 	return netutil.Serve(ctx, listeners[0], func(near net.Conn) {
 		go func() {
 			defer near.Close()
-			far, err := b.Target(ctx, near.RemoteAddr())
+			far, err := b.Target(ctx, b.client(near))
 			if err != nil {
 				return
 			}

@@ -21,6 +21,7 @@ import (
 	goptlib "gitlab.torproject.org/tpo/anti-censorship/pluggable-transports/goptlib"
 
 	"heddle/disguise/handshake"
+	"heddle/internal/errhint"
 	"heddle/path"
 )
 
@@ -31,9 +32,8 @@ type Options struct {
 	Stdin  io.Reader
 	Stdout io.Writer
 	// Dial opens a link to a bridge. out is the way to it through the parent's proxy, or nil.
-	Dial func(ctx context.Context, to handshake.Line, out path.Path) (net.Conn, error)
-	// NewBridge makes the bridge that serves one listener.
-	NewBridge func(BridgeOptions) (Bridge, error)
+	Dial      func(ctx context.Context, to handshake.Line, out path.Path) (net.Conn, error)
+	NewBridge func(context.Context, BridgeOptions) (Bridge, error)
 
 	listen func(network, address string) (net.Listener, error) // tests replace it
 }
@@ -42,16 +42,24 @@ type Options struct {
 type BridgeOptions struct {
 	Dir      string              // for its state; it may not exist yet
 	Settings map[string][]string // of ServerTransportOptions
-	// Target connects to the parent for a client at an address.
+	// Target connects to the parent for a client at an address. Its port may be 0, and all of it unknown, as behind a web server.
 	Target func(ctx context.Context, client net.Addr) (net.Conn, error)
 }
 
-// Bridge serves links.
-type Bridge interface {
-	Args() handshake.Args // of its bridge line
+// Bridge is a server and what has to be said of it.
+type Bridge struct {
+	Server
+	Args handshake.Args // of its bridge line
+	// Listener is where a web server in front of the bridge connects. That one listens at the address that the parent gives, where
+	// clients come. Without a web server it is nil, and the transport listens there.
+	Listener net.Listener
+}
+
+// Server serves links.
+type Server interface {
 	// Serve ends when ctx does, and then ends its links in order.
 	Serve(ctx context.Context, listeners ...net.Listener) error
-	Close() error // after Serve
+	Close() error // after Serve, or without
 }
 
 // started is what the parent gave.
@@ -64,7 +72,11 @@ type started struct {
 // These are ends in order, and no errors.
 func Run(ctx context.Context, o Options) error {
 	if o.listen == nil {
-		o.listen = net.Listen
+		o.listen = func(network, address string) (net.Listener, error) {
+			var plain net.ListenConfig
+			plain.SetMultipathTCP(false) // whose additional addresses are no paths of ours
+			return plain.Listen(ctx, network, address)
+		}
 	}
 	parent := os.Getppid() // it may end as soon as it has read a line
 	stdout := &lines{to: o.Stdout}
@@ -174,6 +186,15 @@ func ascii(text string) string {
 var inQuotes = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
 
 func quoted(text string) string { return `"` + inQuotes.Replace(ascii(text)) + `"` }
+
+// explained is an error as a line may hold it, with its hint.
+func explained(err error) string {
+	text := err.Error()
+	if hint := errhint.Of(err); hint != "" {
+		text += "; hint: " + hint
+	}
+	return ascii(text)
+}
 
 // none is the error of a transport without any method.
 func none(failed error) error {

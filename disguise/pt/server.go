@@ -18,6 +18,7 @@ import (
 	"heddle/internal/atomicfile"
 	"heddle/internal/connlimit"
 	"heddle/internal/netutil"
+	"heddle/path"
 )
 
 // orPatience is the time for a connection to the parent, before goptlib authenticates within five seconds.
@@ -40,13 +41,13 @@ func (s *started) server(ctx context.Context) error {
 			_ = goptlib.SmethodError(at.MethodName, "no such transport")
 			continue
 		}
-		b, l, err := s.bridge(at, &info)
+		b, reached, err := s.bridge(ctx, at, &info)
 		if err != nil {
-			failed = goptlib.SmethodError(at.MethodName, ascii(err.Error()))
+			failed = goptlib.SmethodError(at.MethodName, explained(err))
 			continue
 		}
-		goptlib.SmethodArgs(at.MethodName, l.Addr(), published(b.Args()))
-		serve = func() error { return errors.Join(b.Serve(ctx, l), b.Close()) }
+		goptlib.SmethodArgs(at.MethodName, reached, published(b.Args))
+		serve = func() error { return errors.Join(b.Serve(ctx, b.Listener), b.Close()) }
 	}
 	goptlib.SmethodsDone()
 	if serve == nil {
@@ -55,36 +56,58 @@ func (s *started) server(ctx context.Context) error {
 	return serve()
 }
 
-// bridge makes the bridge for one address. Nothing is left open on an error.
-func (s *started) bridge(at goptlib.Bindaddr, info *goptlib.ServerInfo) (Bridge, net.Listener, error) {
+// bridge makes the bridge for one address, with its listener. reached is where clients come. Nothing is left open on an error.
+func (s *started) bridge(ctx context.Context, at goptlib.Bindaddr, info *goptlib.ServerInfo) (b Bridge, reached net.Addr, err error) {
 	dir, err := goptlib.MakeStateDir()
 	if err != nil {
-		return nil, nil, err
+		return b, nil, err
 	}
-	l, err := s.listen("tcp", at.Addr.String())
-	if err != nil {
-		return nil, nil, err
+	if b, err = s.NewBridge(ctx, BridgeOptions{Dir: filepath.Join(dir, handshake.Transport), Settings: at.Options, Target: target(info)}); err != nil {
+		return b, nil, err
 	}
-	b, err := s.NewBridge(BridgeOptions{Dir: filepath.Join(dir, handshake.Transport), Settings: at.Options, Target: target(info)})
-	if err != nil {
-		return nil, nil, errors.Join(err, l.Close())
+	if reached, err = s.open(&b, at.Addr); err != nil {
+		return b, nil, errors.Join(err, b.Close())
 	}
-	if err := writeLine(filepath.Join(dir, LineFile), netutil.AddrPort(l.Addr()), b.Args()); err != nil {
-		return nil, nil, errors.Join(err, l.Close(), b.Close())
+	if err := writeLine(filepath.Join(dir, LineFile), netutil.AddrPort(reached), b.Args); err != nil {
+		return b, nil, errors.Join(err, b.Listener.Close(), b.Close())
 	}
-	return b, l, nil
+	return b, reached, nil
+}
+
+// open listens where the parent says, unless a web server does. It returns where clients come, which the parent publishes.
+func (s *started) open(b *Bridge, at *net.TCPAddr) (reached net.Addr, err error) {
+	if b.Listener == nil {
+		if b.Listener, err = s.listen("tcp", at.String()); err != nil {
+			return nil, err
+		}
+		return b.Listener.Addr(), nil
+	}
+	if at.Port == 0 { // which the parent says if nobody told it
+		return nil, errors.Join(&path.Error{What: "ServerTransportListenAddr", Why: "nothing says at which port the web server in front of the bridge has its clients",
+			Hint: "write ServerTransportListenAddr heddle 0.0.0.0:443 into torrc"}, b.Listener.Close())
+	}
+	return at, nil
 }
 
 // target connects to the ExtORPort of the parent, or its ORPort.
 func target(info *goptlib.ServerInfo) func(context.Context, net.Addr) (net.Conn, error) {
 	var lines connlimit.Lines
 	return func(ctx context.Context, client net.Addr) (net.Conn, error) {
-		c, err := goptlib.DialOrWithDialer(&net.Dialer{Timeout: orPatience}, info, client.String(), handshake.Transport)
+		c, err := goptlib.DialOrWithDialer(&net.Dialer{Timeout: orPatience}, info, told(client), handshake.Transport)
 		if err != nil && ctx.Err() == nil && lines.Take(time.Now()) {
 			slog.Error("cannot connect to Tor for a client", "error", err)
 		}
 		return c, err
 	}
+}
+
+// told is what the parent learns of a client: nothing if its address is unknown. Tor takes neither port 0 nor a zone.
+func told(client net.Addr) string {
+	at := netutil.AddrPort(client)
+	if !at.IsValid() {
+		return ""
+	}
+	return netip.AddrPortFrom(at.Addr().WithZone(""), max(at.Port(), 1)).String()
 }
 
 // published are the arguments that the parent publishes in the description of the bridge, unless it keeps that to itself. A token is

@@ -55,7 +55,7 @@ func exchange(t *testing.T, c net.Conn) {
 	sent := make(chan error, 1)
 	go func() {
 		_, err := c.Write(out)
-		sent <- errors.Join(err, c.(*net.TCPConn).CloseWrite())
+		sent <- errors.Join(err, c.(interface{ CloseWrite() error }).CloseWrite())
 	}()
 	in, err := io.ReadAll(c)
 	if err := errors.Join(err, <-sent); err != nil || !bytes.Equal(in, out) {
@@ -191,6 +191,55 @@ func TestServerTellsTorOfItsClients(t *testing.T) {
 		t.Errorf("Tor is told %q of %v, %v", told, c.LocalAddr(), err)
 	}
 	exchange(t, c)
+}
+
+// Of clients that a web server tells of, Tor gets what it takes: it refuses port 0 and zones.
+func TestServerTellsTorOfVisitors(t *testing.T) {
+	state, cookie := t.TempDir(), bytes.Repeat([]byte{7}, 32)
+	file, or := filepath.Join(state, "cookie"), tcptest.Serve(t, extORPort(cookie))
+	if err := os.WriteFile(file, append([]byte("! Extended ORPort Auth Cookie !\n"), cookie...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for client, want := range map[string]string{
+		`203.0.113.7\:0`: "203.0.113.7:1 heddle\n", `203.0.113.7\:80`: "203.0.113.7:80 heddle\n", `[2001\:db8\:\:7]\:0`: "[2001:db8::7]:1 heddle\n",
+		`[\:\:ffff\:203.0.113.7]\:0`: "203.0.113.7:1 heddle\n", `[fe80\:\:7%eth0]\:0`: "[fe80::7]:1 heddle\n", "nobody": "heddle\n",
+	} {
+		t.Run(want, func(t *testing.T) {
+			socket := filepath.Join(t.TempDir(), "socket")
+			p := start(t, serverEnvironment(state, "TOR_PT_EXTENDED_SERVER_PORT="+or.String(), "TOR_PT_AUTH_COOKIE_FILE="+file,
+				"TOR_PT_SERVER_BINDADDR=heddle-192.0.2.7:443", "TOR_PT_SERVER_TRANSPORT_OPTIONS=heddle:behind="+socket+";heddle:client="+client)...)
+			if line := p.until("SMETHOD "); !strings.HasPrefix(line, "SMETHOD heddle 192.0.2.7:443 ARGS:") {
+				t.Error(line)
+			}
+			p.until("SMETHODS DONE")
+			c, err := net.Dial("unix", socket)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			told := make([]byte, len(want))
+			if _, err := io.ReadFull(c, told); err != nil || string(told) != want {
+				t.Errorf("Tor is told %q, %v", told, err)
+			}
+			exchange(t, c)
+		})
+	}
+}
+
+// A bridge offers no MPTCP: its further addresses would be no paths of ours.
+func TestServerWithoutMPTCP(t *testing.T) {
+	p := start(t, serverEnvironment(t.TempDir(), "TOR_PT_ORPORT="+tcptest.Serve(t, tcptest.Echo).String())...)
+	var d net.Dialer
+	d.SetMultipathTCP(true)
+	c, err := d.Dial("tcp", p.method("SMETHOD"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	exchange(t, c)
+	if by, err := c.(*net.TCPConn).MultipathTCP(); by || err != nil {
+		t.Errorf("by MPTCP %v, %v", by, err)
+	}
 }
 
 func TestServerCarriesToTheORPort(t *testing.T) {

@@ -225,11 +225,36 @@ func (t *Tor) Ask(command string) (string, error) {
 	if err := t.control.PrintfLine("%s", command); err != nil {
 		return "", err
 	}
-	_, answer, err := t.control.ReadResponse(250)
+	answer, err := t.answer()
 	if err != nil {
 		err = fmt.Errorf("%s: %s: %w", t.name, command, err)
 	}
 	return answer, err
+}
+
+// answer reads an answer, which may have data of several lines.
+func (t *Tor) answer() (string, error) {
+	var all []string
+	for {
+		line, err := t.control.ReadLine()
+		if err != nil {
+			return "", err
+		}
+		if len(line) < 4 || !strings.HasPrefix(line, "250") {
+			return "", errors.New(line)
+		}
+		all = append(all, line[4:])
+		switch line[3] {
+		case ' ':
+			return strings.Join(all, "\n"), nil
+		case '+':
+			data, err := t.control.ReadDotLines()
+			if err != nil {
+				return "", err
+			}
+			all = append(all, data...)
+		}
+	}
 }
 
 // complete returns nil once an authority has a consensus that names all authorities as relays that a client can use.

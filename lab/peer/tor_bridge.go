@@ -17,7 +17,9 @@ import (
 type TorTransport struct {
 	Name string
 	Exec []string // the program and its arguments
-	Port uint16   // where the bridge listens
+	Port uint16   // where clients of the bridge come
+	// Options are the bridge's ServerTransportOptions, NAME=VALUE.
+	Options []string
 	// SOCKS is the port of its client in [TorWorld].
 	SOCKS uint16
 }
@@ -46,6 +48,9 @@ func (n *TorNetwork) Bridge(ctx context.Context, host *lab.Host, transports ...T
 	for _, t := range transports {
 		config += fmt.Sprintf("ServerTransportPlugin %s exec %s\nServerTransportListenAddr %[1]s %[3]v\n",
 			t.Name, strings.Join(t.Exec, " "), netip.AddrPortFrom(b.addr, t.Port))
+		if len(t.Options) > 0 {
+			config += fmt.Sprintf("ServerTransportOptions %s %s\n", t.Name, strings.Join(t.Options, " "))
+		}
 	}
 	var err error
 	if b.Tor, err = n.start(ctx, host, "bridge", config); err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"heddle/cmd/heddle/internal/bind"
+	"heddle/cmd/heddle/internal/runner"
 	"heddle/cmd/heddle/version"
 	"heddle/config"
 	"heddle/disguise/bridge"
@@ -25,6 +26,7 @@ import (
 
 // ptFlags are those of `heddle disguise pt`. Each is also a setting of ServerTransportOptions, except that for clients only.
 type ptFlags struct {
+	config.DisguiseFront
 	Cover       []string      `flag:"cover" help:"what connections look like, <NAME[:SETTING=VALUE]>; a client takes the first one\n(default: a client takes what the bridge line names)"`
 	Tokens      string        `flag:"tokens" help:"let in only clients whose bridge line has a token of <FILE>" complete:"file"`
 	Connections int           `flag:"connections" help:"how many connections carry a link of a client at a time; 0 is 1 with the cover https, and else 4"`
@@ -33,8 +35,10 @@ type ptFlags struct {
 	MaxLinks    int           `flag:"max-links" help:"how many links a bridge serves at one time"`
 }
 
+func defaultPT() ptFlags { return ptFlags{MaxBytes: "0", MaxLinks: bridge.DefaultMaxLinks} }
+
 func newPTCommand() *cobra.Command {
-	f := ptFlags{MaxBytes: "0", MaxLinks: bridge.DefaultMaxLinks}
+	f := defaultPT()
 	return bind.Flags(&cobra.Command{
 		Use:   "pt",
 		Short: "Be a pluggable transport of Tor",
@@ -47,10 +51,15 @@ directory heddle below Tor's pt_state, and writes the bridge line to
 heddle_bridgeline.txt there. It tells Tor the addresses of its clients. Flags
 are also settings of ServerTransportOptions, as max-bytes-per-connection=15kB.
 
+With --behind your own web server is in front of it. Then it listens for that
+one alone, and ServerTransportListenAddr is the web server's address, where
+clients come. Tor learns the addresses of clients if --visitor-header is given.
+
 At a client it connects to bridges by Tor's proxy, if Tor has one. Each
 connection of Tor to a bridge is one link.`,
 		Example: `  heddle disguise pt
-  heddle disguise pt --cover random:prefix=printable --max-bytes-per-connection 15kB`,
+  heddle disguise pt --cover random:prefix=printable --max-bytes-per-connection 15kB
+  heddle disguise pt --cover https:site=site.db --behind 127.0.0.1:8081 --visitor-header X-Forwarded-For`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			slog.SetDefault(slog.New(pt.LogHandler()))
@@ -83,46 +92,58 @@ func (f ptFlags) dial(ctx context.Context, to handshake.Line, out path.Path) (ne
 // torBridge is a bridge whose target is Tor.
 type torBridge struct {
 	*bridge.Bridge
-	args    handshake.Args
 	replays *handshake.Replays
 }
 
-func (b *torBridge) Args() handshake.Args { return b.args }
-func (b *torBridge) Close() error         { return b.replays.Close() }
+func (b *torBridge) Close() error { return b.replays.Close() }
 
-func (f ptFlags) bridge(o pt.BridgeOptions) (pt.Bridge, error) {
-	if err := f.set(o.Settings); err != nil {
-		return nil, err
-	}
+// serve returns the settings of a bridge as `heddle disguise serve` has them, which checks them.
+func (f ptFlags) serve() config.DisguiseServe {
 	s := config.DefaultDisguiseServe()
-	s.Identity, s.State, s.To = filepath.Join(o.Dir, "bridge.pem"), filepath.Join(o.Dir, "seen"), "unix:tor" // which o.Target replaces
-	s.Tokens, s.MaxBytes, s.MaxAge, s.MaxLinks = f.Tokens, f.MaxBytes, f.MaxAge, f.MaxLinks
+	s.To = "unix:tor" // which the target of [pt.BridgeOptions] replaces
+	s.DisguiseFront, s.Tokens, s.MaxBytes, s.MaxAge, s.MaxLinks = f.DisguiseFront, f.Tokens, f.MaxBytes, f.MaxAge, f.MaxLinks
 	if len(f.Cover) > 0 {
 		s.Cover = f.Cover
 	}
+	return s
+}
+
+func (f ptFlags) bridge(ctx context.Context, o pt.BridgeOptions) (made pt.Bridge, err error) {
+	if err := f.set(o.Settings); err != nil {
+		return made, err
+	}
+	s := f.serve()
+	if err := s.Check(); err != nil {
+		return made, err
+	}
+	s.Identity, s.State = filepath.Join(o.Dir, "bridge.pem"), filepath.Join(o.Dir, "seen")
 	if _, _, err := handshake.LoadOrCreateIdentity(s.Identity); err != nil {
-		return nil, err
+		return made, err
 	}
-	made, err := s.Options()
+	options, err := s.Options()
 	if err != nil {
-		return nil, err
+		return made, err
 	}
-	if len(made.DatagramCovers) > 0 {
-		return nil, &path.Error{What: "cover", Why: "Tor's bridges are reached by TCP, and a cover has transport=udp", Hint: "leave it out, or lead to Tor's ORPort with heddle disguise serve --to"}
+	if len(options.DatagramCovers) > 0 {
+		return made, &path.Error{What: "cover", Why: "Tor's bridges are reached by TCP, and a cover has transport=udp", Hint: "leave it out, or lead to Tor's ORPort with heddle disguise serve --to"}
 	}
-	made.Target = o.Target
-	if err := made.Open(); err != nil {
-		return nil, err
+	options.Target = o.Target
+	made.Args = handshake.Args{Key: options.Key, Covers: cover.Shared(s.Cover...)}
+	if len(options.Tokens) > 0 {
+		made.Args.Token = options.Tokens[0]
 	}
-	b, err := bridge.New(made.Options)
+	if err := options.Open(); err != nil {
+		return made, err
+	}
+	b, err := bridge.New(options.Options)
+	if err == nil && s.Behind != "" {
+		made.Listener, err = runner.Listen(ctx, "behind", s.Behind, false)
+	}
 	if err != nil {
-		return nil, errors.Join(err, made.Replays.Close())
+		return made, errors.Join(err, options.Replays.Close())
 	}
-	args := handshake.Args{Key: made.Key, Covers: cover.Shared(s.Cover...)}
-	if len(made.Tokens) > 0 {
-		args.Token = made.Tokens[0]
-	}
-	return &torBridge{b, args, made.Replays}, nil
+	made.Server = &torBridge{b, options.Replays}
+	return made, nil
 }
 
 // set takes the settings of ServerTransportOptions.
@@ -131,6 +152,12 @@ func (f *ptFlags) set(settings map[string][]string) error {
 		last := values[len(values)-1]
 		var err error
 		switch name {
+		case "behind":
+			f.Behind = last
+		case "visitor-header":
+			f.VisitorHeader = last
+		case "origin":
+			f.Origin = last
 		case "cover":
 			f.Cover = values
 		case "tokens":
@@ -146,7 +173,7 @@ func (f *ptFlags) set(settings map[string][]string) error {
 		}
 		if err != nil {
 			return &path.Error{What: "ServerTransportOptions " + name, Why: fmt.Sprintf("%.80q cannot be used", last), Err: err,
-				Hint: "cover, tokens, max-bytes-per-connection, max-age and max-links are known"}
+				Hint: "cover, behind, visitor-header, origin, tokens, max-bytes-per-connection, max-age and max-links are known"}
 		}
 	}
 	return nil

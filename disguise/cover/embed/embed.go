@@ -34,7 +34,7 @@ const Claim = "sizes, directions, times and headers are those of a recorded prog
 	"database replays the same traces, so an observer who has it recognises them; reacts to nothing on the network as the program would"
 
 func init() {
-	cover.Register(cover.Kind{Name: Name, Number: Number, Claim: Claim, Streams: true, Datagrams: true, New: New, Local: []string{"traces", "trace"},
+	cover.Register(cover.Kind{Name: Name, Number: Number, Claim: Claim, Streams: true, Datagrams: true, New: New, Local: []string{"traces", "trace"}, Both: []string{"traces"},
 		Args: map[string]string{
 			"transport": "tcp or udp: which of the traces, and how the connections to the bridge go (default: tcp)",
 			"traces":    "the file of the trace database; both sides need the same one (default: the one that Heddle brings)",

@@ -25,7 +25,7 @@ const ClaimTLS = "a website inside TLS 1.3 that anybody can browse: the network 
 
 func init() {
 	cover.Register(cover.Kind{Name: NameTLS, Number: NumberTLS, Claim: ClaimTLS, Streams: true, Behind: true, Origin: true, New: NewTLS, Connections: 1,
-		Local: []string{"site", "agent", "hello", "certificate", "key"}, Offered: []string{"pin"},
+		Local: []string{"site", "agent", "hello", "certificate", "key"}, Both: []string{"site"}, Offered: []string{"pin"},
 		Args: map[string]string{
 			"site":        "the file of the recorded site; both sides need the same one",
 			"certificate": "at the bridge: the file of the certificate with its chain",

@@ -34,7 +34,7 @@ const Claim = "a website that anybody can browse, with payload in tokens, pictur
 	"how much is sent nor when: what scripts fetch follows your traffic; who has the recording finds tokens that no script made"
 
 func init() {
-	cover.Register(cover.Kind{Name: Name, Number: Number, Claim: Claim, Streams: true, Origin: true, New: New, Local: []string{"site", "agent"},
+	cover.Register(cover.Kind{Name: Name, Number: Number, Claim: Claim, Streams: true, Origin: true, New: New, Local: []string{"site", "agent"}, Both: []string{"site"},
 		Args: map[string]string{
 			"site":  "the file of the recorded site; both sides need the same one",
 			"agent": "the User-Agent of the client's requests (default: a Chromium on Linux)",
