@@ -235,6 +235,20 @@ def test_bursts_by_hand():
     assert len(bursts(Packets(sent.size[:0], sent.time[:0]), 1)) == 0
 
 
+def test_distance_of_bursts_by_hand():
+    found = make("tls-in-tls", slack=50)
+    # All handshakes are alike: one that is off by the slack in one burst has a distance of 1, wherever it stands.
+    found._learn_bursts([np.array([500.0, -3000, 100])] * 4)
+    assert found._near(np.array([9.0, -9, 500, -3000, 150, -7])) == pytest.approx(1 / 2)
+    assert found._near(np.array([500.0, -3000])) == 0
+    # By 100 in one burst of which the variance is 100 ** 2, and the slack adds 50 ** 2.
+    found._learn_bursts([np.array([500.0, -3000, 100 + d]) for d in (0, 100, 200)])
+    assert found._near(np.array([500.0, -3000, 300])) == pytest.approx(1 / (1 + 100 / np.hypot(100, 50)))
+    # No handshake has so many bursts: they tell nothing.
+    found._learn_bursts([np.array([500.0, -3000])])
+    assert found._near(np.array([9.0])) == 1
+
+
 def test_round_trip_by_hand():
     def of(time, size, payload):
         made = Traces.build([(time, size)], ["a"])
