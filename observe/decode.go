@@ -29,6 +29,7 @@ type decoded struct {
 	payloadSize         int   // length of the payload of TCP, UDP or else IP on the wire, in bytes
 	payload             []byte
 	sequence            uint32
+	acknowledged        uint32 // if ack
 	syn, ack            bool
 	options             []layers.TCPOption // valid until the next packet is decoded
 }
@@ -184,7 +185,8 @@ func (d *decoder) transport(p *decoded, b []byte) {
 		header = 20
 		if len(b) > 13 {
 			header = max(header, int(b[12]>>4)*4)
-			p.sequence, p.syn, p.ack = binary.BigEndian.Uint32(b[4:]), b[13]&2 != 0, b[13]&16 != 0
+			p.sequence, p.acknowledged = binary.BigEndian.Uint32(b[4:]), binary.BigEndian.Uint32(b[8:])
+			p.syn, p.ack = b[13]&2 != 0, b[13]&16 != 0
 		}
 		if d.tcp.DecodeFromBytes(b, gopacket.NilDecodeFeedback) == nil {
 			p.options = d.tcp.Options

@@ -32,6 +32,9 @@ type Packet struct {
 	Contents Contents // only with [Options.Contents]
 	// Repeated says that all of a TCP segment's payload was seen before.
 	Repeated bool
+	// Acknowledged is the time until the other side's first packet that acknowledges all of a TCP segment, if it has payload or SYN: the
+	// round trip of the transport behind the observer. It is zero if none was seen, and for repetitions.
+	Acknowledged time.Duration
 
 	forward   bool // in the direction of its flow's first packet
 	direction pcapgo.NgEpbFlag
@@ -44,9 +47,10 @@ type Flow struct {
 	Payload        int64  // bytes in TCP or UDP, both ways
 	inspect.Flow
 
-	opened bool         // a TCP SYN identified the client
-	sent   [2]sentSoFar // by the first packet's sender, and by the other side
-	began  [2]beginning // the same; only with [Options.Contents]
+	opened  bool         // a TCP SYN identified the client
+	sent    [2]sentSoFar // by the first packet's sender, and by the other side
+	unacked [2]unacknowledged
+	began   [2]beginning // the same; only with [Options.Contents]
 }
 
 // Capture is what one observer saw, in order of time.
@@ -258,11 +262,16 @@ func (b *builder) add(c captured) error {
 	packet := Packet{Time: c.info.Timestamp, Size: p.size, Payload: p.payloadSize, Flow: id, forward: p.source == f.Client,
 		direction: c.direction, Head: slices.Clone(p.payload[:min(len(p.payload), b.head)])}
 	if p.protocol == protocolTCP {
-		side := &f.sent[0]
+		mine, other := 0, 1
 		if packet.forward {
-			side = &f.sent[1]
+			mine, other = 1, 0
 		}
-		packet.Repeated = side.add(p)
+		if packet.Repeated = f.sent[mine].add(p); !packet.Repeated {
+			f.unacked[mine].add(p, len(b.capture.Packets))
+		}
+		if p.ack {
+			f.unacked[other].acknowledge(p.acknowledged, packet.Time, b.capture.Packets)
+		}
 	}
 	if b.contents {
 		packet.Contents = contentsOf(p.payload)

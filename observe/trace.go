@@ -24,6 +24,8 @@ type TraceRow struct {
 	// Connection is the conversation of each packet: the row's conversations between two ports, from 0 in the order of their first packets.
 	Connection []int32 `parquet:"connection,list"`
 	Payload    []int32 `parquet:"payload,list"` // bytes that TCP, UDP or else IP carries, of each packet
+	// Acknowledged is [Packet.Acknowledged] of each packet in microseconds, or -1.
+	Acknowledged []int32 `parquet:"ack_us,list"`
 	// Entropy and Printable are statistics of each packet's payload, and Up and Down the beginning of what the client and the server
 	// sent in each connection, at most [BeginningLimit] bytes. All are empty unless the contents were read.
 	Entropy   []float32 `parquet:"entropy,list"`
@@ -64,6 +66,7 @@ func (s *Session) TraceRows(load int64) ([]TraceRow, error) {
 			}
 			rows[i].Connection = append(rows[i].Connection, number)
 			rows[i].Payload = append(rows[i].Payload, int32(p.Payload))
+			rows[i].Acknowledged = append(rows[i].Acknowledged, acknowledgedAfter(p.Acknowledged))
 			if o.contents {
 				rows[i].Entropy, rows[i].Printable = append(rows[i].Entropy, p.Contents.Entropy), append(rows[i].Printable, p.Contents.Printable)
 			}
@@ -76,6 +79,14 @@ func (s *Session) TraceRows(load int64) ([]TraceRow, error) {
 		}
 	}
 	return rows, nil
+}
+
+// acknowledgedAfter returns microseconds, or -1 if there was no acknowledgement, or only one after 35 minutes.
+func acknowledgedAfter(d time.Duration) int32 {
+	if us := microseconds(d); d > 0 && us <= math.MaxInt32 {
+		return int32(us)
+	}
+	return -1
 }
 
 func microseconds(d time.Duration) float64 {
@@ -220,6 +231,7 @@ var traceColumns = []parquet.Column[TraceRow]{
 	parquet.Int32s("size", func(r *TraceRow) []int32 { return r.Size }),
 	parquet.Int32s("connection", func(r *TraceRow) []int32 { return r.Connection }),
 	parquet.Int32s("payload", func(r *TraceRow) []int32 { return r.Payload }),
+	parquet.Int32s("ack_us", func(r *TraceRow) []int32 { return r.Acknowledged }),
 	parquet.Float32s("entropy", func(r *TraceRow) []float32 { return r.Entropy }),
 	parquet.Float32s("printable", func(r *TraceRow) []float32 { return r.Printable }),
 	parquet.Bytes("first_up", func(r *TraceRow) [][]byte { return r.Up }),

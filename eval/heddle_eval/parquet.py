@@ -23,6 +23,7 @@ SCHEMA: dict[str, Any] = {
     "dummy": pl.List(pl.Boolean),
     "connection": pl.List(pl.Int32),
     "payload": pl.List(pl.Int32),
+    "ack_us": pl.List(pl.Int32),
     "entropy": pl.List(pl.Float32),
     "printable": pl.List(pl.Float32),
     "first_up": pl.List(pl.Binary),

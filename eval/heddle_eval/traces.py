@@ -15,7 +15,7 @@ WHOLE = -1
 """Path of a trace that holds all packets of its load."""
 
 
-PER_PACKET = ("connection", "payload", "entropy", "printable")
+PER_PACKET = ("connection", "payload", "ack_us", "entropy", "printable")
 """Columns of one value for each packet that a data set may lack."""
 
 BARE: dict[str, Any] = dict.fromkeys((*PER_PACKET, "first"))
@@ -33,6 +33,7 @@ class Trace(NamedTuple):
     dummy: NDArray[np.bool_]
     connection: NDArray[np.int32] | None = None
     payload: NDArray[np.int32] | None = None
+    ack_us: NDArray[np.int32] | None = None
     entropy: NDArray[np.float32] | None = None
     printable: NDArray[np.float32] | None = None
     first: First | None = None
@@ -70,9 +71,11 @@ class Traces:
     monitored
         (classes,) whether the observer looks for the class; all others are one world of other pages.
     connection
-        (P,) conversation of each packet, from 0 in each trace; None where it is not known, as the next four.
+        (P,) conversation of each packet, from 0 in each trace; None where it is not known, as the next five.
     payload
         (P,) bytes that the packet carries.
+    ack_us
+        (P,) microseconds until the other side acknowledged the packet by TCP; -1 where it did not.
     entropy
         (P,) of the packet's payload, in bits per byte.
     printable
@@ -93,6 +96,7 @@ class Traces:
     monitored: NDArray[np.bool_]
     connection: NDArray[np.int32] | None = None
     payload: NDArray[np.int32] | None = None
+    ack_us: NDArray[np.int32] | None = None
     entropy: NDArray[np.float32] | None = None
     printable: NDArray[np.float32] | None = None
     first: NDArray[np.object_] | None = None
@@ -262,7 +266,7 @@ class Traces:
             raise EvalError(
                 what,
                 f"the data set has no {missing[0]!r}",
-                "import the captures with --contents; a defence drops what it would make untrue",
+                "import the captures again, with --contents; a defence drops what it would make untrue",
             )
 
     def by_connection(self) -> Traces:

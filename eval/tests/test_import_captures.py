@@ -37,8 +37,9 @@ def ip(src: str, dst: str, protocol: int, body: bytes) -> bytes:
     return head + address(src) + address(dst) + body
 
 
-def tcp(src: str, dst: str, payload: int, flags: int = 0x10, ports=(40000, 443)) -> bytes:
-    return ip(src, dst, 6, struct.pack(">HHIIBBHHH", *ports, 0, 0, 8 << 4, flags, 0, 0, 0) + bytes(12 + payload))
+def tcp(src: str, dst: str, payload: int, flags: int = 0x10, ports=(40000, 443), numbers=(0, 0)) -> bytes:
+    head = struct.pack(">HHIIBBHHH", *ports, *numbers, 8 << 4, flags, 0, 0, 0)
+    return ip(src, dst, 6, head + bytes(12 + payload))
 
 
 def pcap(frames, link=RAW, nano=True, order="<", snap=None) -> bytes:
@@ -106,6 +107,23 @@ def test_payload_leaves_out_packets_without(tmp_path):
     traces, report = load(tmp_path, pcap(frames), client=client(A), size="payload")
     assert traces.size.tolist() == [77]
     assert report.counts["packets without payload, left out"] == 2
+
+
+@pytest.mark.parametrize("size", ["ip", "payload"])
+def test_tells_when_tcp_acknowledged(tmp_path, size):
+    """Whatever sizes count, and without the packets that acknowledged."""
+    back = (443, 40000)
+    frames = [
+        (0, tcp(A, B, 0, 0x02, numbers=(9, 0))),
+        (20_000_000, tcp(B, A, 0, 0x12, back, (70, 10))),
+        (21_000_000, tcp(A, B, 77, numbers=(10, 71))),
+        (41_500_000, tcp(B, A, 0, 0x10, back, (71, 87))),
+        (90_000_000, tcp(B, A, 300, 0x10, back, (71, 87))),
+        (91_000_000, udp(A, B, 9)),
+    ]
+    traces, _ = load(tmp_path, pcap(frames), client=client(A), size=size)
+    want = {"ip": [20_000, 1_000, 20_500, -1, -1, -1], "payload": [20_500, -1, -1]}
+    assert traces.ack_us.tolist() == want[size]
 
 
 def test_dpkt_agrees(tmp_path):

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from test_attacks_detectors import flows
+from test_attacks_proxies import both, visit
 from test_attacks_stegotorus import sites
 from typer.testing import CliRunner
 
@@ -93,6 +94,17 @@ def test_table_of_detectors(folder):
     assert b"<svg" in (folder / "a.svg").read_bytes()
     told = run("attack", both, "--with", "tor-detector", "--world", "detect", "--folds", 3, "--set", "cell=0").stdout
     assert "of the suspect traces are detected" in told
+
+
+def test_table_has_all_detectors_unless_some_are_named(folder):
+    made = both(lambda rng: visit(rng, nested=True), visit, 16)
+    fuller = {c: np.full(len(made.time), 0.5, np.float32) for c in ("entropy", "printable")}
+    parquet.write(replace(made, **fuller), folder / "proxies.parquet")
+    got = json.loads(table(folder, "steg-detect", "--data", folder / "proxies.parquet", "--seeds", 1, "--json").stdout)
+    auc = {r["attack"]: r["ours"]["auc"]["value"] for r in got["rows"]}
+    assert list(auc) == list(steg.DETECTORS)
+    assert auc["tls-in-tls"] > 0.9
+    assert "tls-in-tls" in run("attacks").stdout
 
 
 def test_attack_with_two_data_sets(folder):

@@ -151,6 +151,7 @@ def full() -> Traces:
         t,
         connection=np.array([0, 1, 0, 0, 1], np.int32),
         payload=np.array([60, 1460, 20, 0, 12], np.int32),
+        ack_us=np.array([20_000, 5, -1, -1, 0], np.int32),
         entropy=np.array([1, 7.5, 2, 0, 3], np.float32),
         printable=np.array([1, 0.5, 0, 0, 0.25], np.float32),
         first=objects([((b"GET", b""), (b"\x16\x03", b"\xff")), (), ((b"", b"a"), (b"c", b"d"))]),
@@ -167,6 +168,7 @@ def test_contents_follow_their_traces():
     same(Traces.concat([t[:1], t[1:]]), t)
     picked = t[np.array([2, 0])]
     assert picked.payload.tolist() == [0, 12, 60, 1460, 20]
+    assert picked.ack_us.tolist() == [-1, 0, 20_000, 5, -1]
     assert picked.first.tolist() == [t.first[2], t.first[0]]
     assert t.trace(2).entropy.tolist() == [0, 3]
     assert t.trace(2).first == t.first[2]
@@ -180,6 +182,7 @@ def test_each_connection_can_be_a_trace():
     assert apart.time.tolist() == [0, 1.25, 0.5, 0, 2e-6]
     assert apart.load.tolist() == [7, 7, 8, 7, 7]
     assert apart.payload.tolist() == [60, 20, 1460, 0, 12]
+    assert apart.ack_us.tolist() == [20_000, -1, 5, -1, 0]
     assert [f[0] if f else None for f in apart.first] == [
         (b"GET", b""),
         (b"\x16\x03", b"\xff"),

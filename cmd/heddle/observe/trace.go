@@ -45,7 +45,8 @@ func newTraceCommand() *cobra.Command {
 			"  time_us    list<int32>  microseconds since the session's first packet\n" +
 			"  size       list<int32>  bytes of the IP packets; plus is client to server\n" +
 			"  connection list<int32>  which conversation of the row, from 0\n" +
-			"  payload    list<int32>  bytes that TCP or UDP carries\n\n" +
+			"  payload    list<int32>  bytes that TCP or UDP carries\n" +
+			"  ack_us     list<int32>  microseconds until TCP acknowledges the packet, or -1\n\n" +
 			"With --contents also, as far as it was captured:\n\n" +
 			"  entropy    list<float>  bits per byte of each payload\n" +
 			"  printable  list<float>  share of printable ASCII in each payload\n" +

@@ -103,6 +103,16 @@ _ENTRIES = {
     "header-order": _Entry(
         "the order of header names in the first HTTP request (p0f, 2012); --world detect", "http_headers", "HeaderOrder"
     ),
+    "tls-in-tls": _Entry(
+        "TLS handshakes inside encrypted connections, by sizes and directions (USENIX Security 2024); --world detect",
+        "tls_in_tls",
+        "TLSInTLS",
+    ),
+    "cross-layer-rtt": _Entry(
+        "answers that take longer than acknowledgements, as behind a proxy (NDSS 2025); --world detect",
+        "cross_layer_rtt",
+        "CrossLayerRTT",
+    ),
     "flow-forest": _Entry(
         "a random forest on features of a flow, which can name those that tell (after CCS 2015)",
         "flow_forest",
@@ -113,11 +123,12 @@ _ENTRIES = {
 
 _LEAST = {
     **dict.fromkeys(("epochs", "patience", "batch", "length", "trees", "points", "landmarks", "packets"), 1),
-    **dict.fromkeys(("least", "neighbours", "seed", "cell"), 0),
+    **dict.fromkeys(("grams", "bursts", "pairs"), 1),
+    **dict.fromkeys(("least", "neighbours", "seed", "cell", "overhead", "inflated"), 0),
     "folds": 2,
     "slots": 78,  # fewer leave the last layers of RF nothing
 }
-_ABOVE_0 = ("width", "learning_rate", "window", "C", "gamma", "steepness", "smoothing")
+_ABOVE_0 = ("width", "learning_rate", "window", "C", "gamma", "steepness", "smoothing", "slack", "jitter", "longest")
 _SHARES = ("validation", "tail", "weight", "threshold")
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from heddle_eval.attacks.base import FromProba, checked
 from heddle_eval.errors import EvalError
-from heddle_eval.traces import Traces
+from heddle_eval.traces import PER_PACKET, Trace, Traces
 
 
 class Rule(FromProba, ABC):
@@ -39,14 +39,25 @@ class Rule(FromProba, ABC):
         return np.column_stack([1 - score, score])
 
 
-def first_packets(traces: Traces, what: str) -> Iterator[tuple[int, bytes]]:
-    """Give the trace, and the first packet that the client sent with payload, of each connection that has one."""
-    traces.needs(what, "connection", "payload", "first")
+def connections(traces: Traces, what: str) -> Iterator[tuple[int, Trace]]:
+    """Give the trace, and the packets, of each connection; its first bytes are the only ones of its ``first``."""
+    traces.needs(what, "connection")
     for i, trace in enumerate(traces):
         assert trace.connection is not None
-        assert trace.payload is not None
-        assert trace.first is not None
-        sent = (trace.size > 0) & (trace.payload > 0)
-        numbers, at = np.unique(trace.connection[sent], return_index=True)
-        for number, length in zip(numbers, trace.payload[sent][at], strict=True):
-            yield i, trace.first[number][0][:length]
+        order = np.argsort(trace.connection, kind="stable")
+        ends = np.flatnonzero(np.diff(trace.connection[order])) + 1
+        for mine in np.split(order, ends) if len(order) else []:
+            columns = {k: None if (v := getattr(trace, k)) is None else v[mine] for k in PER_PACKET}
+            first = None if trace.first is None else (trace.first[trace.connection[mine[0]]],)
+            yield i, Trace(trace.time[mine], trace.size[mine], trace.dummy[mine], **columns, first=first)
+
+
+def first_packets(traces: Traces, what: str) -> Iterator[tuple[int, bytes]]:
+    """Give the trace, and the first packet that the client sent with payload, of each connection that has one."""
+    traces.needs(what, "payload", "first")
+    for i, connection in connections(traces, what):
+        assert connection.payload is not None
+        assert connection.first is not None
+        sent = connection.payload[(connection.size > 0) & (connection.payload > 0)]
+        if len(sent):
+            yield i, connection.first[0][0][: sent[0]]
