@@ -32,17 +32,23 @@ import (
 	"heddle/path"
 )
 
-// startWeb is a bridge that is a website, and the options of its clients. name is that of the cover.
+// startWeb is a bridge that is the website of the tests, and the options of its clients. name is that of the cover.
 func startWeb(t testing.TB, name string, edit func(*Options)) (*setup, client.Options) {
 	t.Helper()
-	dir := t.TempDir()
-	args := map[string]string{"site": filepath.Join(dir, "site.db")}
-	if err := webtest.Site().Write(args["site"]); err != nil {
+	file := filepath.Join(t.TempDir(), "site.db")
+	if err := webtest.Site().Write(file); err != nil {
 		t.Fatal(err)
 	}
+	return startSite(t, name, file, edit)
+}
+
+// startSite is startWeb with a recorded site.
+func startSite(t testing.TB, name, file string, edit func(*Options)) (*setup, client.Options) {
+	t.Helper()
+	args := map[string]string{"site": file}
 	theirs := maps.Clone(args)
 	if name == web.NameTLS {
-		theirs["certificate"], theirs["key"], args["pin"] = certified(t, dir)
+		theirs["certificate"], theirs["key"], args["pin"] = certified(t, t.TempDir())
 		theirs["pin"] = args["pin"]
 	}
 	covers := func(key handshake.PublicKey, bridge bool, args map[string]string) cover.Factory {
@@ -172,6 +178,19 @@ func TestLinkThroughAWebsite(t *testing.T) {
 		exchange(t, c, 300_000)
 		<-c.Done()
 		polltest.Await(t, "the link is forgotten", func() bool { return len(s.Status().Links) == 0 })
+	})
+}
+
+// The site that comes with Heddle carries a stream both ways, more than its largest page does.
+func TestLinkThroughTheShippedSite(t *testing.T) {
+	inBoth(t, func(t *testing.T, name string) {
+		_, o := startSite(t, name, "../../dist/site-docs.db", func(o *Options) { o.Target = to(tcptest.Serve(t, tcptest.Echo)) })
+		c, err := client.Dial(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		exchange(t, c, 300_000)
+		<-c.Done()
 	})
 }
 

@@ -31,7 +31,8 @@ type item struct {
 	live      bool // a script fetches it, and may do so again
 	cost      int  // bytes of one exchange on the wire, about
 	packed    func() []byte
-	sizes     func() []int // of the compressed body, inside TLS
+	wire      func() int   // the size of the body on the wire, inside TLS, about
+	sizes     func() []int // that visitors get of it
 }
 
 // up is how many bytes the request hides at most.

@@ -67,36 +67,45 @@ func (it *item) seal() {
 	if it.body < leastUnit {
 		it.body = 0
 	}
-	it.sizes = sync.OnceValue(it.sample)
+	it.wire, it.sizes = sync.OnceValue(it.visited), sync.OnceValue(it.sample)
 }
 
-// samples is of how many visits the sizes of a compressed body are known, which random tokens change.
-const samples = 16
+// How many visits tell the sizes of a body that random bytes change. A picture takes longer to make than text takes to compress.
+const (
+	samples       = 16 // of a compressed body
+	samplesOthers = 4
+)
 
-// sample returns sizes that visitors get of a compressed body.
+// sample returns sizes that visitors get of the body.
 func (it *item) sample() []int {
-	if it.down == 0 || it.Fresh() == "" {
-		return []int{len(it.packed())}
+	all, most := []int{it.wire()}, samplesOthers
+	if it.compressed() {
+		most = samples
 	}
-	var all []int
-	for range samples {
-		hidden := make([]byte, it.down)
-		_, _ = rand.Read(hidden) // it never fails
-		body, err := it.answer.Embed(it.Body, hidden)
-		if err != nil {
-			body = it.Body
-		}
-		all = append(all, len(pack(body)))
+	for it.down > 0 && len(all) < most {
+		all = append(all, it.visited())
 	}
 	return all
 }
 
-// wire is about the size of the body on the wire.
-func (it *item) wire() int {
-	if it.compressed() {
-		return it.sizes()[0]
+// visited is the size of the body that one visitor gets.
+func (it *item) visited() int {
+	if it.down == 0 {
+		if it.compressed() {
+			return len(it.packed())
+		}
+		return len(it.Body)
 	}
-	return len(it.Body)
+	hidden := make([]byte, it.down)
+	_, _ = rand.Read(hidden) // it never fails
+	body, err := it.answer.Embed(it.Body, hidden)
+	if err != nil {
+		body = it.Body
+	}
+	if it.compressed() {
+		return len(pack(body))
+	}
+	return len(body)
 }
 
 func (it *item) compressed() bool { return it.Encoding != "" && it.Encoding != "identity" }
@@ -216,7 +225,7 @@ func (v *visitor) carry(w http.ResponseWriter, r *http.Request, it *item) bool {
 		w.Header().Set("Accept-Ranges", "bytes")
 	}
 	left := len(it.Body)
-	if v.compresses(w, r, it) {
+	if v.compresses(w, r, it) || !it.compressed() {
 		sizes := it.sizes()
 		left = sizes[draw.Below(len(sizes))]
 	}
