@@ -30,12 +30,22 @@ func For(mediaType string) Carrier {
 		return finder(inHTML)
 	case "application/json", "application/manifest+json", "application/ld+json":
 		return finder(inJSON)
-	case "text/css", "text/javascript", "application/javascript", "application/x-javascript":
+	case "text/css":
 		return finder(inText)
+	case "text/javascript", "application/javascript", "application/x-javascript":
+		return finder(inScript)
 	case "application/x-www-form-urlencoded":
 		return Target
 	case "image/png":
 		return picture{}
+	case "image/jpeg":
+		return photo{}
+	case "font/woff2", "application/font-woff2":
+		return finder(inFont)
+	case "application/pdf":
+		return finder(inPDF)
+	case "application/x-shockwave-flash":
+		return movie{}
 	case "video/mp4", "audio/mp4", "video/iso.segment", "audio/iso.segment":
 		return finder(inMedia)
 	}

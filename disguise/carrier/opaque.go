@@ -102,7 +102,7 @@ func inTarget(target []byte) (slots []slot) {
 // token returns the encoding of random bytes, and how many of its characters can be replaced.
 func token(text []byte) (encoding, int) {
 	if len(text) >= leastHex && len(text)%2 == 0 && within(text, "0123456789abcdef") {
-		if !within(text, "0123456789") && looksRandom(text, hexadecimal{}) {
+		if !within(text, "0123456789") && !ordered(text) && looksRandom(text, hexadecimal{}) {
 			return hexadecimal{}, len(text)
 		}
 		return nil, 0
@@ -119,10 +119,45 @@ func token(text []byte) (encoding, int) {
 	} else if !bytes.ContainsAny(text, "+/") {
 		return nil, 0
 	}
-	if looksRandom(text, code) {
+	if mixed(text) && looksRandom(text, code) {
 		return code, len(text)
 	}
 	return nil, 0
+}
+
+// ordered tells that half of the characters follow each other, as in a table of the digits: of random digits every eighth does.
+func ordered(text []byte) bool {
+	next := 0
+	for i := range len(text) - 1 {
+		if step := int(text[i+1]) - int(text[i]); step == 1 || step == -1 {
+			next++
+		}
+	}
+	return next*2 >= len(text)
+}
+
+// mixed tells that upper case, lower case and digits change as often as in random characters. Names and paths have the same alphabet, and
+// what they would say in base64 looks random.
+func mixed(text []byte) bool {
+	var counts [4]int
+	changes, last := 0, 0
+	for i, b := range text {
+		class := 3
+		switch {
+		case b >= 'a' && b <= 'z':
+			class = 0
+		case b >= 'A' && b <= 'Z':
+			class = 1
+		case b >= '0' && b <= '9':
+			class = 2
+		}
+		if counts[class]++; i > 0 && class != last {
+			changes++
+		}
+		last = class
+	}
+	// Of random characters 41 % are of either case, 16 % are digits, and 65 % are followed by one of another class.
+	return counts[0]*5 >= len(text) && counts[1]*5 >= len(text) && counts[2]*16 >= len(text) && changes*5 >= len(text)*2
 }
 
 func within(text []byte, characters string) bool {

@@ -10,22 +10,43 @@ import (
 	"golang.org/x/net/html"
 )
 
-// inText finds pictures in data URIs, as in CSS and JavaScript.
-func inText(text []byte) []slot { return pictures(text, 0) }
+// inText finds data URIs, as in CSS.
+func inText(text []byte) []slot { return uris(text, 0) }
 
-// pictures finds data URIs with PNG.
-func pictures(text []byte, at int) (slots []slot) {
-	prefix := []byte("data:image/png;base64,")
+// uris finds data URIs in base64 (RFC 2397) with something that hides bytes, such as a picture or an inline source map.
+func uris(text []byte, at int) (slots []slot) {
+	const scheme, end = "data:", ";base64,"
 	for {
-		i := bytes.Index(text, prefix)
+		i := bytes.Index(text, []byte(scheme))
 		if i < 0 {
 			return slots
 		}
-		i += len(prefix)
-		size := run(text[i:])
-		slots = append(slots, slot{at: at + i, size: size, in: within64{picture{}}, elastic: true})
-		text, at = text[i+size:], at+i+size
+		text, at = text[i+len(scheme):], at+i+len(scheme)
+		kind, _, found := strings.Cut(string(text[:min(len(text), maxKind)]), end)
+		if !found {
+			continue
+		}
+		start := len(kind) + len(end)
+		kind, _, _ = strings.Cut(kind, ";") // parameters, such as charset
+		in := inside(kind)
+		if in == nil {
+			continue
+		}
+		size := run(text[start:])
+		slots = append(slots, slot{at: at + start, size: size, in: within64{in}, elastic: true})
+		text, at = text[start+size:], at+start+size
 	}
+}
+
+const maxKind = 64 // bytes up to the data of a URI
+
+// inside returns the carrier of what a data URI holds, or nil.
+func inside(mediaType string) Carrier {
+	switch mediaType {
+	case "image/png", "image/jpeg", "font/woff2", "application/font-woff2", "application/json":
+		return For(mediaType)
+	}
+	return nil
 }
 
 // run is how many bytes at the beginning of text are base64.
@@ -85,7 +106,7 @@ func (w within64) Extract(original, changed []byte) ([]byte, error) {
 	return w.in.Extract(before, now)
 }
 
-// inJSON finds values that are random tokens, and pictures.
+// inJSON finds values that are random tokens, and data URIs.
 func inJSON(text []byte) []slot { return once(text, jsonValues(text, 0)) }
 
 // jsonValues finds slots in the values of JSON, but not in its names. Values with escapes are left alone.
@@ -127,14 +148,14 @@ type level struct {
 }
 
 func inValue(value []byte, at int) []slot {
-	if found := pictures(value, at); len(found) > 0 {
+	if found := uris(value, at); len(found) > 0 {
 		return found
 	}
 	return opaque(value, at)
 }
 
-// inHTML finds hidden fields and tokens against forged requests with random values, the JSON state of page frameworks, and pictures in
-// data URIs.
+// inHTML finds hidden fields and tokens against forged requests with random values, the JSON state of page frameworks, and data
+// URIs.
 func inHTML(document []byte) (slots []slot) {
 	at, state := 0, false
 	for z := html.NewTokenizer(bytes.NewReader(document)); ; {

@@ -199,6 +199,14 @@ func (r *Report) look(o *Object, room ObjectRoom) {
 	switch {
 	case o.Type == "image/png":
 		r.notice(o, fmt.Sprintf("it grows from %d to %d bytes, and whoever looks below its transparent pixels finds noise", len(o.Body), room.Wire))
+	case o.Type == "image/jpeg":
+		r.notice(o, "whoever counts its coefficients finds that 2 and 3, 4 and 5, and so on, are about as frequent, as in no recorded picture")
+	case o.Type == "application/pdf":
+		r.notice(o, "whoever has its password, or opens the files that are attached to it, finds noise")
+	case o.Type == "application/x-shockwave-flash":
+		r.notice(o, "no current browser plays it, and scripts in it find noise in their data")
+	case strings.HasSuffix(o.Type, "woff2"):
+		r.notice(o, "it has private data, as few fonts do")
 	case strings.HasSuffix(o.Type, "/mp4") || strings.HasSuffix(o.Type, "/iso.segment"):
 		r.notice(o, "whoever has the key of the media decodes noise")
 	}

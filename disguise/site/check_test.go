@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"encoding/binary"
 	"image"
+	"image/jpeg"
 	"image/png"
 	"os/exec"
 	"slices"
@@ -110,14 +112,48 @@ func TestJudges(t *testing.T) {
 		"pixel":             {samePicture, picture(255, 1), picture(255, 2), false},
 		"alpha":             {samePicture, picture(1, 1), picture(2, 1), false},
 		"no picture":        {samePicture, picture(0, 1), picture(0, 1)[:40], false},
-		"in a URI":          {samePictures, uri(picture(0, 1)), uri(picture(0, 2)), true},
-		"other in a URI":    {samePictures, uri(picture(255, 1)), uri(picture(255, 2)), false},
-		"one URI less":      {samePictures, uri(picture(0, 1)), nil, false},
+		"in a URI":          {sameURIs, uri(picture(0, 1)), uri(picture(0, 2)), true},
+		"other in a URI":    {sameURIs, uri(picture(255, 1)), uri(picture(255, 2)), false},
+		"one URI less":      {sameURIs, uri(picture(0, 1)), nil, false},
+		"noise":             {similarPhoto, photograph(9, 0), photograph(9, 6), true},
+		"another photo":     {similarPhoto, photograph(9, 0), photograph(9, 99), false},
+		"a larger photo":    {similarPhoto, photograph(9, 0), photograph(10, 0), false},
+		"no photo":          {similarPhoto, photograph(9, 0), photograph(9, 0)[:100], false},
+		"photo in a URI":    {sameURIs, bytes.Replace(uri(photograph(9, 0)), []byte("png"), []byte("jpeg"), 1), bytes.Replace(uri(photograph(9, 99)), []byte("png"), []byte("jpeg"), 1), false},
+		"type of a URI":     {sameURIs, uri(picture(0, 1)), bytes.Replace(uri(picture(0, 1)), []byte("png"), []byte("gif"), 1), false},
+		"data of a script":  {sameTags, film(87, "000000a"), film(87, "000000b"), true},
+		"number of data":    {sameTags, film(87, "000000a"), film(87, "000001a"), false},
+		"a shape":           {sameTags, film(2, "a"), film(2, "b"), false},
+		"an unknown tag":    {sameTags, film(700, "a"), film(700, "b"), true},
+		"its length":        {sameTags, film(700, "a"), film(700, "bb"), false},
+		"its type":          {sameTags, film(700, "a"), film(701, "a"), false},
+		"a tag more":        {sameTags, film(700, "a"), film(700, "a", 0, 0), false},
+		"no film":           {sameTags, film(700, "a"), film(700, "a")[:12], false},
 	} {
 		if err := c.judge(t.Context(), c.original, c.changed); (err == nil) != c.same {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
+}
+
+// photograph is a grey picture with a pattern of some contrast.
+func photograph(size int, contrast uint8) []byte {
+	m := image.NewGray(image.Rect(0, 0, size, size))
+	for i := range m.Pix {
+		m.Pix[i] = 100 + contrast*uint8(i%2)
+	}
+	var out bytes.Buffer
+	if err := jpeg.Encode(&out, m, nil); err != nil {
+		panic(err)
+	}
+	return out.Bytes()
+}
+
+// film is an SWF with a tag, and with further bytes after it.
+func film(kind int, content string, more ...byte) []byte {
+	body := append([]byte{0, 0, 12, 1, 0}, byte(kind<<6|len(content)), byte(kind>>2))
+	body = append(append(body, content...), more...)
+	return append(binary.LittleEndian.AppendUint32([]byte("FWS\x09"), uint32(8+len(body))), body...)
 }
 
 func TestProgramJudges(t *testing.T) {
@@ -136,4 +172,33 @@ func TestProgramJudges(t *testing.T) {
 	if err := node.same(t.Context(), []byte("let a="), []byte("let a=")); err != errNoVerdict {
 		t.Error(err)
 	}
+}
+
+// What a program prints is compared, however long it is.
+func TestPrintedJudge(t *testing.T) {
+	cat := prints(".txt", "cat")[0]
+	long := bytes.Repeat([]byte("text\n"), 100000)
+	if err := cat.same(t.Context(), long, long); err != nil {
+		t.Error(err)
+	}
+	other := bytes.Clone(long)
+	other[len(other)-2] = 'T'
+	if err := cat.same(t.Context(), long, other); err == nil {
+		t.Error("it took another text")
+	}
+}
+
+func FuzzTags(f *testing.F) {
+	f.Add(film(87, "000000a"))
+	f.Add(film(700, "a"))
+	f.Fuzz(func(t *testing.T, file []byte) {
+		all, err := tags(file)
+		size := 0
+		for _, tag := range all {
+			size += len(tag.content)
+		}
+		if err == nil && (len(all) == 0 || size > MaxBody) {
+			t.Fatalf("%d tags of %d bytes", len(all), size)
+		}
+	})
 }

@@ -16,7 +16,7 @@ import (
 var types = map[string]string{".html": htmlType, ".htm": htmlType, ".css": "text/css", ".js": "text/javascript", ".mjs": "text/javascript",
 	".json": "application/json", ".map": "application/json", ".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif",
 	".webp": "image/webp", ".svg": "image/svg+xml", ".ico": "image/x-icon", ".woff": "font/woff", ".woff2": "font/woff2", ".pdf": "application/pdf",
-	".mp4": "video/mp4", ".m4s": "video/iso.segment", ".txt": "text/plain", ".xml": "application/xml"}
+	".mp4": "video/mp4", ".m4s": "video/iso.segment", ".txt": "text/plain", ".xml": "application/xml", ".swf": "application/x-shockwave-flash"}
 
 // ReadDirectory makes a site of the files of a directory, such as a mirror. It follows no link, and leaves the directory by none. A page
 // loads what its HTML refers to. Nothing is known of headers, cookies and times.

@@ -3,16 +3,18 @@ package site
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"image"
 	"image/png"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
+	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/net/html"
@@ -28,50 +30,88 @@ type judge struct {
 func judges(mediaType string) (all []judge) {
 	switch mediaType {
 	case htmlType, "application/xhtml+xml":
-		return []judge{{"x/net/html", sameDocument}, {"image/png", samePictures}}
+		return []judge{{"x/net/html", sameDocument}, {"data URIs", sameURIs}}
 	case "application/json", "application/manifest+json", "application/ld+json":
-		return []judge{{"encoding/json", sameJSON}, {"image/png", samePictures}}
+		return []judge{{"encoding/json", sameJSON}, {"data URIs", sameURIs}}
 	case "text/css":
-		return []judge{{"image/png", samePictures}}
+		return []judge{{"data URIs", sameURIs}}
 	case "text/javascript", "application/javascript", "application/x-javascript":
-		return append(program(".js", "node", "--check"), judge{"image/png", samePictures})
+		return append(program(".js", "node", "--check"), judge{"data URIs", sameURIs})
 	case "image/png":
 		return append(program(".png", "pngcheck", "-q"), judge{"image/png", samePicture})
+	case "image/jpeg":
+		return append(program(".jpg", "djpeg"), judge{"image/jpeg", similarPhoto})
+	case "application/pdf": // the last one is for what has a password, where the others cannot look
+		return slices.Concat(program(".pdf", "qpdf", "--check"), prints(".pdf", "pdftoppm", "-r", "36", "-l", "20"), program(".pdf", "qpdf", "--requires-password"))
+	case "font/woff2", "application/font-woff2":
+		return program(".woff2", "woff2_decompress")
+	case "application/x-shockwave-flash":
+		return []judge{{"tags", sameTags}}
 	}
 	return program(".mp4", "ffprobe", "-v", "error")
 }
 
 // program judges by the exit status of a program, if there is one of the name.
 func program(suffix, name string, arguments ...string) []judge {
+	return started(suffix, name, arguments, func(_, _ []byte) bool { return true })
+}
+
+// prints judges by what a program prints, too.
+func prints(suffix, name string, arguments ...string) []judge {
+	return started(suffix, name, arguments, bytes.Equal)
+}
+
+func started(suffix, name string, arguments []string, same func(a, b []byte) bool) []judge {
 	file, err := exec.LookPath(name)
 	if err != nil {
 		return nil
 	}
-	run := func(ctx context.Context, object []byte) error {
+	// run returns the sum of what it prints, which may be long.
+	run := func(ctx context.Context, object []byte) ([]byte, error) {
 		ctx, stop := context.WithTimeout(ctx, time.Minute)
 		defer stop()
 		dir, err := os.MkdirTemp("", "heddle-site-")
 		if err != nil {
-			return err
+			return nil, err
 		}
 		defer os.RemoveAll(dir)
 		target := filepath.Join(dir, "object"+suffix)
 		if err := os.WriteFile(target, object, 0o600); err != nil {
-			return err
+			return nil, err
 		}
-		out, err := exec.CommandContext(ctx, file, append(arguments, target)...).CombinedOutput()
-		if err != nil {
-			return fmt.Errorf("%w: %.200s", err, out)
+		printed, begin := sha256.New(), &beginning{}
+		c := exec.CommandContext(ctx, file, append(slices.Clone(arguments), target)...)
+		c.Stdout, c.Stderr = io.MultiWriter(printed, begin), begin
+		if err := c.Run(); err != nil {
+			return nil, fmt.Errorf("%w: %s", err, begin.text)
 		}
-		return nil
+		return printed.Sum(nil), nil
 	}
 	return []judge{{name, func(ctx context.Context, original, changed []byte) error {
 		// The program gives no verdict on an object that it refuses as recorded, such as a module.
-		if run(ctx, original) != nil {
+		before, err := run(ctx, original)
+		if err != nil {
 			return errNoVerdict
 		}
-		return run(ctx, changed)
+		now, err := run(ctx, changed)
+		if err == nil && !same(before, now) {
+			err = errors.New("it shows something else")
+		}
+		return err
 	}}}
+}
+
+// beginning keeps the first part of a text.
+type beginning struct {
+	lock sync.Mutex // two streams of a program write to it
+	text []byte
+}
+
+func (b *beginning) Write(p []byte) (int, error) {
+	b.lock.Lock()
+	defer b.lock.Unlock()
+	b.text = append(b.text, p[:min(len(p), 200-len(b.text))]...)
+	return len(p), nil
 }
 
 var errNoVerdict = errors.New("the original is not accepted either")
@@ -84,7 +124,7 @@ func sameJSON(_ context.Context, original, changed []byte) error {
 	return sameValue(before, now)
 }
 
-// sameValue compares all but texts, of which it compares the lengths, unless they hold a picture.
+// sameValue compares all but texts, of which it compares the lengths, unless they hold a URI with data.
 func sameValue(before, now any) error {
 	same := true
 	switch b := before.(type) {
@@ -152,27 +192,6 @@ func sameDocument(ctx context.Context, original, changed []byte) error {
 			if a[i].Attr[j].Key != b[i].Attr[j].Key {
 				return fmt.Errorf("node %d has other attributes", i)
 			}
-		}
-	}
-	return nil
-}
-
-var uris = regexp.MustCompile(`data:image/png;base64,([A-Za-z0-9+/=]*)`)
-
-// samePictures compares the pictures in data URIs.
-func samePictures(ctx context.Context, original, changed []byte) error {
-	before, now := uris.FindAllSubmatch(original, -1), uris.FindAllSubmatch(changed, -1)
-	if len(before) != len(now) {
-		return errors.New("the data URIs changed")
-	}
-	for i := range before {
-		if bytes.Equal(before[i][1], now[i][1]) {
-			continue
-		}
-		a, errA := base64.StdEncoding.DecodeString(string(before[i][1]))
-		b, errB := base64.StdEncoding.DecodeString(string(now[i][1]))
-		if err := errors.Join(errA, errB, samePicture(ctx, a, b)); err != nil {
-			return err
 		}
 	}
 	return nil
