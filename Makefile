@@ -12,8 +12,8 @@ HEDDLE  := bin/heddle
 # Nobody debugs test binaries that go test throws away, and what a debugger reads takes half of the time in which they are linked.
 TEST    := $(GO) test -vet=off -ldflags=-w -timeout 1h -p $(shell expr 2 \* $$(getconf _NPROCESSORS_ONLN))
 # What has goroutines, or runs whole commands, is tested under the race detector, and not without it again. Each program that is built so waits at its end for
-# late reports, by itself a second; tests start hundreds of such programs.
-THREADS := '^\s*(defer )?go |\.Go\(|\<sync\.|synctest|httptest\.New|t\.Parallel\(\)|testscript'
+# late reports, by itself a second; tests start hundreds of such programs. A pool by itself shares nothing.
+THREADS := '^\s*(defer )?go |\.Go\(|\<sync\.[^P]|synctest|httptest\.New|t\.Parallel\(\)|testscript'
 # The race detector checks pointers too. The database is C translated to Go: it converts them all the time, and has tests of its own.
 TRUSTED := -gcflags=modernc.org/...=-d=checkptr=0
 RACE    := ./path/... ./split/... ./stripe/... ./overlay/... ./board/... ./observe ./cmd/... ./proxy/... ./internal/... ./disguise/... ./pseudonym/... ./lab

@@ -55,6 +55,7 @@ func documents() []example {
 		{kind, "two attached files, one of which is compressed and has a sum", document(withStream(attachedFile, file), withStream(summed(file, "%x"), deflated(file))), 600},
 		{kind, "a sum in upper case", document(withStream(summed(file, "%X"), deflated(file))), 300},
 		{kind, "the sum of something else", document(withStream(summed(random(9), "%x"), deflated(file))), 0},
+		{kind, "a sum that is none", document(withStream(attachedFile+"/Params << /CheckSum 5 >>", file)), 0},
 		{kind, "a reference to the sum", document(withStream(attachedFile+"/Params 6 0 R", file)), 0},
 		{kind, "attached text", document(withStream(attachedFile+"/Filter /FlateDecode", deflated(bytes.Repeat([]byte("text "), 99)))), 0},
 		{kind, "a short attached file", document(withStream(attachedFile, file[:40])), 0},
@@ -63,6 +64,7 @@ func documents() []example {
 		{kind, "no attached file", document(withStream("/Type /XObject", file)), 0},
 		{kind, "an object inside of a stream", document(withStream("", []byte("9 0 obj\n"+withStream(attachedFile, file)+"\nendobj"))), 0},
 		{kind, "a length elsewhere", document("<< "+attachedFile+" /Length 6 0 R>>stream\r\n"+string(file[:299])+"x\r\nendstream", "300"), 300},
+		{kind, "the end of a stream inside of one", document(withStream(attachedFile, append(random(150), "\nendstream"+string(file[:140])...))), 300},
 		{kind, "a comment, strings and lists", document(withStream("% >>\n/A (\\)>>(\\\\)) /B [<3e3e>[<<>>] null] /Type/EmbeddedFile", file)), 300},
 		{kind, "cut", document(withStream(attachedFile, file))[:400], 0},
 	}
