@@ -156,7 +156,7 @@ func mixed(text []byte) bool {
 		}
 		last = class
 	}
-	// Of random characters 41 % are of either case, 16 % are digits, and 65 % are followed by one of another class.
+	// Random characters are 41 % lower case, 41 % upper case and 16 % digits. The class changes after 65 % of them.
 	return counts[0]*5 >= len(text) && counts[1]*5 >= len(text) && counts[2]*16 >= len(text) && changes*5 >= len(text)*2
 }
 

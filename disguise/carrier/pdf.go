@@ -138,7 +138,7 @@ func numbered(before []byte) int {
 	if !within(generation, "0123456789") || len(number) > 9 {
 		return 0
 	}
-	// What is before the number belongs to another token.
+	// The number is the digits at the end. Bytes before them belong to another token.
 	number = number[bytes.LastIndexFunc(number, func(r rune) bool { return r < '0' || r > '9' })+1:]
 	n, _ := strconv.Atoi(string(number))
 	return n

@@ -79,7 +79,7 @@ func documents() []example {
 	return all
 }
 
-// What is attached in a compressed stream can be unpacked, and has the sum that the document states.
+// A reader can unpack an attached file from its compressed stream, and finds the sum that the document states.
 func TestAttachedFile(t *testing.T) {
 	for _, size := range []int{64, 300, 70000, 200000} {
 		file := random(size)

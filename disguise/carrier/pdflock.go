@@ -19,7 +19,7 @@ type lock struct {
 	metadata bool       // metadata are encrypted too
 }
 
-// lockOf returns the lock of a file that is encrypted. Of several trailers, the first one with it counts.
+// lockOf returns the lock of a file that is encrypted. If several trailers name an encryption dictionary, the first one counts.
 func lockOf(file []byte) (l lock, encrypted bool) {
 	var value, id []byte
 	for o := range objects(file) {

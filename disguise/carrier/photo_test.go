@@ -65,7 +65,8 @@ func sameView(t *testing.T, a, b []byte) {
 	}
 }
 
-// Pictures of another encoder, in all kinds that it writes. What its decoder says of them does not change.
+// Another encoder writes pictures of all its kinds. Its decoder has no complaint about them, neither before nor after, and shows the same but
+// for noise.
 func TestPhotosOfLibjpeg(t *testing.T) {
 	for _, program := range []string{"cjpeg", "djpeg"} {
 		if _, err := exec.LookPath(program); err != nil {

@@ -193,7 +193,7 @@ func TestServerTellsTorOfItsClients(t *testing.T) {
 	exchange(t, c)
 }
 
-// Of clients that a web server tells of, Tor gets what it takes: it refuses port 0 and zones.
+// Tor refuses port 0 and zones, and a web server tells the addresses of clients without ports. So Tor gets port 1, and no zone.
 func TestServerTellsTorOfVisitors(t *testing.T) {
 	state, cookie := t.TempDir(), bytes.Repeat([]byte{7}, 32)
 	file, or := filepath.Join(state, "cookie"), tcptest.Serve(t, extORPort(cookie))

@@ -174,7 +174,7 @@ func TestProgramJudges(t *testing.T) {
 	}
 }
 
-// What a program prints is compared, however long it is.
+// The judge compares all that a program prints, however long it is.
 func TestPrintedJudge(t *testing.T) {
 	cat := prints(".txt", "cat")[0]
 	long := bytes.Repeat([]byte("text\n"), 100000)

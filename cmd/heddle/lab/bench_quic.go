@@ -26,12 +26,13 @@ The servers are made of quic-go, aioquic and quiche, with their library's
 defaults; quiche is told to let clients migrate. They are built in the user's
 cache directory at first: aioquic takes python3 and pip, quiche takes cargo,
 cmake, libclang and several minutes, and quic-go the source tree. The cases
-shared also have the server of the package ngtcp2-server. Each case
-takes five seconds down and, except in shared, five up, of which the first does
-not count: about 25 minutes a round, and under five minutes with --quick, which
-takes two cases of each server, two seconds and two rounds. A run in which the
-emulated links were late by more than 1 ms on average is repeated. All cases of
-a round draw the same weights. Needs root.`,
+shared also have the server of the package ngtcp2-server.
+
+Each case takes five seconds down and, except in shared, five up, of which the
+first does not count: about 25 minutes a round, and under five minutes with
+--quick, which takes two cases of each server, two seconds and two rounds. A
+run in which the emulated links were late by more than 1 ms on average is
+repeated. All cases of a round draw the same weights. Needs root.`,
 		Example: `  heddle lab bench quic --quick
   heddle lab bench quic --only distinct/quiche,one-exit/quiche/10ms
   heddle lab bench quic --json quic.json --plot quic.svg`,

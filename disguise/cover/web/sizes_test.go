@@ -54,6 +54,9 @@ func sizesAreThoseOfStrangers(t *testing.T, site, kind string, strangers int) {
 			least, most = min(least, n), max(most, n)
 		}
 		spread := most - least
+		if it.Encoding == "" && it.Type != "image/png" && spread > 0 {
+			t.Errorf("%s has %d to %d bytes without compression", it.URL, least, most)
+		}
 		slack := spread
 		if it.Encoding == "" && spread > 0 {
 			slack += most / 1000 // a few pictures do not show how much they differ
