@@ -81,6 +81,20 @@ func TestTraceTellsWhenTCPAcknowledges(t *testing.T) {
 	}
 }
 
+// A number without the flag ACK says nothing.
+func TestNumberWithoutACK(t *testing.T) {
+	dir := t.TempDir()
+	captureFile(t, dir, "a", alice.Addr(), func(write func(time.Duration, []byte)) {
+		write(0, talk{up: true, sequence: 10, ack: 5, bytes: 100}.packet(t))
+		bare := talk{sequence: 5, ack: 110}.packet(t)
+		bare[20+13] &^= 16
+		write(ms, bare)
+	})
+	if got := rowsOf(t, dir, Options{})[0].Acknowledged; !slices.Equal(got, []int32{-1, -1}) {
+		t.Errorf("%d", got)
+	}
+}
+
 func TestDatagramsAreNotAcknowledged(t *testing.T) {
 	dir := t.TempDir()
 	splitSession(t, dir, 1, 0.3)

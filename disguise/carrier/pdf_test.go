@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -68,13 +69,16 @@ func documents() []example {
 		{kind, "a comment, strings and lists", document(withStream("% >>\n/A (\\)>>(\\\\)) /B [<3e3e>[<<>>] null] /Type/EmbeddedFile", file)), 300},
 		{kind, "cut", document(withStream(attachedFile, file))[:400], 0},
 	}
-	for name, room := range map[string]int{"open-128": 0, "open-256": 0, "locked-128": 32 + 64, "locked-256": 32 + 64, "owner-128": 96, "owner-256": 0,
+	for name, room := range map[string]int{"open-128": 0, "open-256": 0, "open-metadata-128": 0, "locked-128": 32 + 64, "locked-256": 32 + 64, "owner-128": 96, "owner-256": 0,
 		"clear-metadata-128": 64, "packed-256": 32 + 128 + 64, "rc4": 0} {
 		object, err := os.ReadFile(filepath.Join("testdata", name+".pdf"))
 		if err != nil {
 			panic(err)
 		}
 		all = append(all, example{kind, name, object, room})
+		if strings.HasPrefix(name, "locked") {
+			all = append(all, example{kind, name + " by RC4", regexp.MustCompile("/AESV[23]").ReplaceAll(object, []byte("/V2   ")), 0})
+		}
 	}
 	return all
 }

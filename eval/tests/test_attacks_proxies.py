@@ -9,6 +9,7 @@ import pytest
 from heddle_eval import EvalError, Traces, experiment
 from heddle_eval.attacks import make
 from heddle_eval.attacks.cross_layer_rtt import MATCHED, delay, differences, threshold
+from heddle_eval.attacks.rules import connections
 from heddle_eval.attacks.tls_in_tls import CODES, Packets, after, bursts, client_handshake, frequencies, round_trip
 from heddle_eval.metrics import OTHER
 from heddle_eval.traces import objects
@@ -169,6 +170,12 @@ def test_the_best_connection_of_a_trace_counts_and_nothing_is_no_handshake():
         first=objects([(page.first[0], tunnel.first[0]), ()]),
     )
     assert found.predict_proba(joined)[0, 1] == alone[traces.labels == "tunnel"][0]
+    turned = replace(
+        joined,
+        connection=np.repeat([1, 0], [n, len(tunnel.size)]).astype(np.int32),
+        first=objects([(tunnel.first[0], page.first[0]), ()]),
+    )
+    assert found.predict_proba(turned)[0, 1] == alone[traces.labels == "tunnel"][0]
     assert found.predict_proba(joined)[1, 1] == 0
     assert found.predict_proba(traces[:0]).shape == (0, 2)
     with pytest.raises(EvalError, match="no 'first'"):
@@ -262,6 +269,13 @@ def test_round_trip_by_hand():
     assert of([], [], []) == np.inf
 
 
+def test_packets_of_connections_that_alternate_keep_their_order():
+    n = 400
+    made = Traces.build([(np.arange(n) / 10, np.arange(1, n + 1))], ["a"])
+    made = replace(made, connection=np.tile([1, 0], n // 2).astype(np.int32))
+    assert [c.size.tolist() for _, c in connections(made, "a")] == [list(range(2, n + 1, 2)), list(range(1, n + 1, 2))]
+
+
 def session(rng, away=0.0, asks=6):
     """Requests over a link of any length; who answers has a server so many seconds away, and each thinks a little."""
     client = Client(rng, rng.uniform(0.01, 0.1))
@@ -321,6 +335,8 @@ def test_requests_before_the_answer_to_the_first():
     assert delay(requests, answers, 0.01, 0.005, 1) == pytest.approx(0.05)
     # A request of several packets ends with the last.
     assert delay(np.array([0.0, 0.001, 0.002]), np.array([0.042]), 0.01, 0.005, 1) == pytest.approx(0.04)
+    # What comes sooner than an acknowledgement answers something else.
+    assert delay(np.array([0.0]), np.array([0.01, 0.05]), 0.04, 0.005, 1) == pytest.approx(0.05)
     # Nothing answers what comes after it.
     assert np.isnan(delay(np.array([1.0]), np.array([0.5]), 0.01, 0.005, 1))
 
