@@ -103,11 +103,13 @@ func font(private []byte) []byte {
 
 func fonts() []example {
 	const kind = "font/woff2"
-	long := append(font(random(90)), 0)
+	long, short := append(font(random(90)), 0), font(random(90))
+	binary.BigEndian.PutUint32(short[44:], 80)
 	return []example{
 		{kind, "private data", font(random(90)), 90},
 		{kind, "private text", font(bytes.Repeat([]byte("foundry "), 9)), 0},
 		{kind, "without private data", font(nil), 0},
 		{kind, "a longer file", long, 0},
+		{kind, "something after the private data", short, 0},
 	}
 }

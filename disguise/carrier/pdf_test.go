@@ -85,6 +85,7 @@ func documents() []example {
 
 // A reader can unpack an attached file from its compressed stream, and finds the sum that the document states.
 func TestAttachedFile(t *testing.T) {
+	rewind()
 	for _, size := range []int{64, 300, 70000, 200000} {
 		file := random(size)
 		packed := deflated(file)

@@ -28,6 +28,7 @@ func scripts() []example {
 		{kind, "in a template's expression", literal("x=`it's ${{a:`${1}`,b:\"%s\"}.b} \" ${2}`"), 300},
 		{kind, "in a template's text", literal("x=`a \"%s\" $ b`"), 0},
 		{kind, "a string without end", literal(`f("%s"); g("a`), 0},
+		{kind, "a bracket that stays open", literal(`f("%s"`), 0},
 		{kind, "a bracket too many", literal(`f("%s"))`), 0},
 		{kind, "another bracket", literal(`f(["%s")`), 0},
 		{kind, "an inline source map", []byte("f()\n//# sourceMappingURL=data:application/json;charset=utf-8;base64," + sourceMap), 16},
