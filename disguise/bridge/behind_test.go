@@ -121,7 +121,7 @@ func TestLinksBehindNginx(t *testing.T) {
 				work.Go(func() {
 					o := b.o
 					o.Connections = 2
-					c, err := client.Dial(t.Context(), o)
+					c, err := openLink(t, o)
 					if err != nil {
 						t.Error(err)
 						return
@@ -155,10 +155,7 @@ func TestManyConnectionsBehindNginx(t *testing.T) {
 	if b.o.Covers, err = cover.New(web.NameTLS, cover.Options{Seed: b.line.Key[:], Life: cover.Life{Bytes: 4000}, Args: b.args}); err != nil {
 		t.Fatal(err)
 	}
-	c, err := client.Dial(t.Context(), b.o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := opened(t, b.o)
 	exchange(t, c, 200_000)
 	<-c.Done()
 }
@@ -224,7 +221,7 @@ func TestFrontGoesAway(t *testing.T) {
 	if status, text := b.visit("/about"); status != http.StatusBadGateway || !strings.Contains(text, "nginx") {
 		t.Errorf("without the bridge a stranger gets %d %q", status, text)
 	}
-	if c, err := client.Dial(t.Context(), b.o); err == nil || !strings.Contains(err.Error(), "502 Bad Gateway") || !strings.Contains(errhint.Of(err), "behind it") {
+	if c, err := openLink(t, b.o); err == nil || !strings.Contains(err.Error(), "502 Bad Gateway") || !strings.Contains(errhint.Of(err), "behind it") {
 		t.Error("without the bridge:", c, err)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"runtime"
 	"testing"
 
-	"heddle/disguise/client"
 	"heddle/internal/polltest"
 	"heddle/internal/tcptest"
 )
@@ -29,10 +28,7 @@ func TestNothingIsLeft(t *testing.T) {
 	probe.Close()
 	goroutines, open := runtime.NumGoroutine(), files()
 	for range 10 {
-		c, err := client.Dial(t.Context(), s.options())
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := opened(t, s.options())
 		exchange(t, c, 50_000)
 		c.Close()
 	}

@@ -119,10 +119,7 @@ func (r *relay) cut(chance float64) {
 func TestConnectionsAreCut(t *testing.T) {
 	s := start(t, func(o *Options) { o.Target = to(tcptest.Serve(t, tcptest.Echo)) })
 	r := relayTo(t, s)
-	c, err := client.Dial(t.Context(), s.options())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := opened(t, s.options())
 	done := make(chan struct{})
 	go func() {
 		const often = 256 << 10 // bytes: on a busy machine, cuts at fixed times would leave none to a connection
@@ -159,10 +156,7 @@ func TestByteLimit(t *testing.T) {
 	r := relayTo(t, s)
 	o := s.options()
 	o.Covers, o.Bytes, o.Connections = factory(t, s.line.Key, limit), limit, 6
-	c, err := client.Dial(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := opened(t, o)
 	exchange(t, c, 400_000)
 	<-c.Done()
 	r.mu.Lock()
@@ -192,10 +186,7 @@ func TestTwoPaths(t *testing.T) {
 		}
 		o.Paths = append(o.Paths, client.Path{Name: spec.Name, Path: p})
 	}
-	c, err := client.Dial(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := opened(t, o)
 	exchange(t, c, 200_000)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -219,7 +210,7 @@ func TestDeadPath(t *testing.T) {
 			}
 			o.Paths = append(o.Paths, client.Path{Name: name, Path: p})
 		}
-		c, err := client.Dial(t.Context(), o)
+		c, err := openLink(t, o)
 		if !degrade {
 			if err == nil || !strings.Contains(err.Error(), "1 of 2") || !strings.Contains(err.Error(), "dead") {
 				t.Errorf("without degrade: %v", err)

@@ -125,10 +125,7 @@ func TestOverUDP(t *testing.T) {
 	s, o := startOverUDP(t)
 	for _, at := range []netip.AddrPort{s.line.Address, lossyTo(t, s.line.Address)} {
 		o.Line.Address = at
-		c, err := client.Dial(t.Context(), o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := opened(t, o)
 		exchange(t, c, 150_000)
 		c.Close()
 	}
@@ -278,10 +275,7 @@ func TestDeadPathOverUDP(t *testing.T) {
 		t.Errorf("with two required paths: %v", err)
 	}
 	o.MinPaths = 1
-	c, err := client.Dial(t.Context(), o) // the dead path comes first
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := opened(t, o) // the dead path comes first
 	exchange(t, c, 10_000)
 	c.Close()
 	if got := s.Status().LinksEver; got != 1 {

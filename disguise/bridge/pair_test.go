@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -20,8 +19,6 @@ import (
 	"time"
 
 	"heddle/disguise/client"
-	"heddle/disguise/cover"
-	"heddle/disguise/cover/random"
 	"heddle/disguise/handshake"
 	"heddle/disguise/link"
 	"heddle/disguise/mux"
@@ -29,95 +26,7 @@ import (
 	"heddle/internal/polltest"
 	"heddle/internal/tcptest"
 	"heddle/path"
-	"heddle/proxy/targets"
 )
-
-// setup is a bridge on loopback.
-type setup struct {
-	*Bridge
-	t    testing.TB
-	at   netip.AddrPort
-	line handshake.Line
-	stop func()
-}
-
-func start(t testing.TB, edit func(*Options)) *setup {
-	t.Helper()
-	id, err := handshake.NewIdentity()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return startAs(t, id, "127.0.0.1:0", edit)
-}
-
-func startAs(t testing.TB, id handshake.Identity, at string, edit func(*Options)) *setup {
-	t.Helper()
-	server, err := handshake.NewServer(id, &handshake.Replays{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	rules, err := targets.New([]string{"127.0.0.1"}, []string{"127.0.0.1:7"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := Options{Key: id.Public(), Server: server, Covers: map[byte]cover.Factory{random.Number: factory(t, id.Public(), 0)}, Targets: rules,
-		Log: slog.New(slog.DiscardHandler)}
-	if edit != nil {
-		edit(&o)
-	}
-	b, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", at)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- b.Serve(ctx, l) }()
-	s := &setup{Bridge: b, t: t, at: netutil.AddrPort(l.Addr()), stop: sync.OnceFunc(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})}
-	t.Cleanup(s.stop)
-	s.line = handshake.Line{Address: s.at, Args: handshake.Args{Key: id.Public()}}
-	return s
-}
-
-func factory(t testing.TB, key handshake.PublicKey, bytes int64) cover.Factory {
-	t.Helper()
-	f, err := cover.New(random.Name, cover.Options{Seed: key[:], Life: cover.Life{Bytes: bytes}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return f
-}
-
-// options are those of a client, by the path system.
-func (s *setup) options() client.Options {
-	return client.Options{Line: s.line, Covers: factory(s.t, s.line.Key, 0), Log: slog.New(slog.DiscardHandler)}
-}
-
-func (s *setup) many(edit func(*client.Options)) *client.Many {
-	s.t.Helper()
-	o := s.options()
-	if edit != nil {
-		edit(&o)
-	}
-	m, err := client.NewMany(o)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.t.Cleanup(func() { m.Close() })
-	return m
-}
-
-func to(at netip.AddrPort) func(context.Context, net.Addr) (net.Conn, error) {
-	return func(ctx context.Context, _ net.Addr) (net.Conn, error) { return dialTCP(ctx, at) }
-}
 
 // exchange sends n bytes and expects them back, with both directions ended in order.
 func exchange(t *testing.T, c net.Conn, n int) {
@@ -146,10 +55,7 @@ func TestOneTarget(t *testing.T) {
 			return dialTCP(ctx, tcptest.Serve(t, tcptest.Echo))
 		}
 	})
-	c, err := client.Dial(t.Context(), s.options())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := opened(t, s.options())
 	exchange(t, c, 3<<20)
 	<-c.Done()
 	if from == nil || !netutil.AddrPort(from).Addr().IsLoopback() {
@@ -269,7 +175,7 @@ func TestRefusals(t *testing.T) {
 // reset returns the code by which the bridge ends a link. It may come with the answer or behind it.
 func (s *setup) reset() link.Code {
 	s.t.Helper()
-	c, err := client.Dial(s.t.Context(), s.options())
+	c, err := openLink(s.t, s.options())
 	if err == nil {
 		_, err = c.Read(make([]byte, 1))
 		c.Close()
@@ -410,10 +316,7 @@ func TestWrongClock(t *testing.T) {
 				s.unanswered(handshake.Clock)
 				return
 			}
-			link, err := client.Dial(t.Context(), s.options())
-			if err != nil {
-				t.Fatal(err)
-			}
+			link := opened(t, s.options())
 			polltest.Await(t, "all its connections joined", func() bool { // a link that starves opens more than it is told
 				links := s.Status().Links
 				return len(links) == 1 && links[0].Connections >= client.DefaultConnections

@@ -17,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"heddle/disguise/client"
 	"heddle/disguise/handshake"
 	"heddle/internal/netutil"
 	"heddle/internal/polltest"
@@ -54,10 +53,7 @@ func recorded(t *testing.T, s *setup) []byte {
 	}()
 	o := s.options()
 	o.Line.Address, o.Connections = netutil.AddrPort(l.Addr()), 1
-	c, err := client.Dial(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := opened(t, o)
 	c.Close()
 	return <-got
 }
@@ -101,10 +97,7 @@ func strangers(t *testing.T, silence time.Duration) error {
 	if err == nil && (len(st.Refused) < 2 || st.Refused[handshake.NoHello] < 20 || st.Refused[handshake.Replayed] != 2 || st.LinksEver != 1) {
 		err = fmt.Errorf("status: %+v", st)
 	}
-	c, dialErr := client.Dial(t.Context(), s.options())
-	if dialErr != nil {
-		t.Fatal(dialErr)
-	}
+	c := opened(t, s.options())
 	exchange(t, c, 1000)
 	return err
 }
@@ -219,10 +212,7 @@ func TestCrowd(t *testing.T) {
 	}
 	// Those that enter after the client proved itself have other places.
 	polltest.Await(t, "all are in, and most are out again", func() bool { return closed.Load() == crowd-room })
-	c, err := client.Dial(t.Context(), s.options())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := opened(t, s.options())
 	exchange(t, c, 100_000)
 	polltest.Until(t, func() error { // those of the link are counted a moment later
 		if n := s.Status().Strangers; n > room {
@@ -239,10 +229,7 @@ func TestChangedBytes(t *testing.T) {
 	r.mu.Lock()
 	r.flip = 50_000
 	r.mu.Unlock()
-	c, err := client.Dial(t.Context(), s.options())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := opened(t, s.options())
 	exchange(t, c, 1<<20)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -278,10 +265,7 @@ func probesOf(t *testing.T, age time.Duration, kinds []probe.Kind) (other []prob
 	const each = 50
 	s := start(t, func(o *Options) { o.Target, o.silence = to(tcptest.Serve(t, tcptest.Echo)), age })
 	flight := recorded(t, s)
-	user, err := client.Dial(t.Context(), s.options())
-	if err != nil {
-		t.Fatal(err)
-	}
+	user := opened(t, s.options())
 	places := map[string]netip.AddrPort{"bridge": s.at, "silent": silentService(t, age)}
 	for _, kind := range kinds {
 		seen := map[string]*[2]probe.Seen{"bridge": {}, "silent": {}}

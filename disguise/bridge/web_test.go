@@ -171,10 +171,7 @@ func (w *wire) seen() (up, down int) {
 func TestLinkThroughAWebsite(t *testing.T) {
 	inBoth(t, func(t *testing.T, name string) {
 		s, o := startWeb(t, name, func(o *Options) { o.Target = to(tcptest.Serve(t, tcptest.Echo)) })
-		c, err := client.Dial(t.Context(), o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := opened(t, o)
 		exchange(t, c, 300_000)
 		<-c.Done()
 		polltest.Await(t, "the link is forgotten", func() bool { return len(s.Status().Links) == 0 })
@@ -185,10 +182,7 @@ func TestLinkThroughAWebsite(t *testing.T) {
 func TestLinkThroughTheShippedSite(t *testing.T) {
 	inBoth(t, func(t *testing.T, name string) {
 		_, o := startSite(t, name, "../../dist/site-docs.db", func(o *Options) { o.Target = to(tcptest.Serve(t, tcptest.Echo)) })
-		c, err := client.Dial(t.Context(), o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := opened(t, o)
 		exchange(t, c, 300_000)
 		<-c.Done()
 	})
@@ -199,10 +193,7 @@ func TestConnectionsOfAWebsite(t *testing.T) {
 	inBoth(t, func(t *testing.T, name string) {
 		_, o := startWeb(t, name, func(o *Options) { o.Target = to(tcptest.Serve(t, tcptest.Echo)) })
 		o.Connections = 3
-		c, err := client.Dial(t.Context(), o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := opened(t, o)
 		exchange(t, c, 1_000_000)
 		<-c.Done()
 	})
@@ -212,10 +203,7 @@ func TestConnectionsOfAWebsite(t *testing.T) {
 func TestStrangersBesideAClient(t *testing.T) {
 	inBoth(t, func(t *testing.T, name string) {
 		s, o := startWeb(t, name, func(o *Options) { o.Target = to(tcptest.Serve(t, tcptest.Echo)) })
-		c, err := client.Dial(t.Context(), o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := opened(t, o)
 		defer c.Close()
 		stranger := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}}
 		defer stranger.CloseIdleConnections()
@@ -245,10 +233,7 @@ func TestReplayedClient(t *testing.T) {
 	s, o := startWeb(t, web.Name, func(o *Options) { o.Target = to(tcptest.Serve(t, tcptest.Echo)) })
 	w := startWire(t, s.at, 0)
 	o.Line.Address, o.Connections = w.at, 1
-	c, err := client.Dial(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := opened(t, o)
 	exchange(t, c, 50_000)
 	<-c.Done()
 	polltest.Await(t, "the link is forgotten", func() bool { return len(s.Status().Links) == 0 })

@@ -28,7 +28,7 @@ const (
 	MaxConnections     = 32
 )
 
-// answerPatience is the time for a link to open, if the caller sets none.
+// answerPatience is the time for a link to open, if the caller's context has no deadline.
 const answerPatience = 20 * time.Second
 
 // Options configure links to one bridge.
@@ -100,8 +100,11 @@ func dial(ctx context.Context, o Options) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, answerPatience)
-	defer cancel()
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, answerPatience)
+		defer cancel()
+	}
 	ready, err := m.prove(ctx)
 	if err != nil {
 		return nil, err
