@@ -3,6 +3,7 @@ package web
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/binary"
@@ -331,7 +332,8 @@ func (t *tab) takeParts(it *flight, r *http.Response) (ours bool, err error) {
 		}
 	}
 	b := make([]byte, partSize)
-	for left := r.ContentLength - markSize; left >= partHead+block.Overhead; left -= int64(len(b)) {
+	left := r.ContentLength - markSize
+	for ; left >= partHead+block.Overhead; left -= int64(len(b)) {
 		b = b[:min(left, partSize)]
 		if _, err := io.ReadFull(in, b); err != nil {
 			return true, err
@@ -341,6 +343,11 @@ func (t *tab) takeParts(it *flight, r *http.Response) (ours bool, err error) {
 		if err := t.takePart(number, b[partHead:]); err != nil {
 			return true, fmt.Errorf("part %d: %w", number, err)
 		}
+	}
+	// To close a stream of HTTP/2 before its end is to break the answer off, even if nothing but the end is missing. The bridge then gives the
+	// client up.
+	if n, err := io.Copy(io.Discard, io.LimitReader(in, left+1)); err != nil || n != left {
+		return true, cmp.Or(err, io.ErrUnexpectedEOF)
 	}
 	return true, nil
 }

@@ -401,6 +401,47 @@ func TestOrder(t *testing.T) {
 	}
 }
 
+// watched is a body that notes whether it was read to its end.
+type watched struct {
+	io.Reader
+	ended bool
+}
+
+func (w *watched) Read(b []byte) (int, error) {
+	n, err := w.Reader.Read(b)
+	w.ended = w.ended || err == io.EOF
+	return n, err
+}
+
+func (w *watched) Close() error { return nil }
+
+// careless takes whatever comes.
+type careless struct{ *veiled }
+
+func (careless) Take([]byte) error { return nil }
+
+// A bridge gives up a client that breaks an answer off, and a client does that if it closes the stream too early.
+func TestAnswersAreReadToTheirEnd(t *testing.T) {
+	client, _ := sealedPair(t, cover.Life{})
+	number := slices.IndexFunc(client.items, func(it *item) bool { return it.carries() > 0 })
+	for _, test := range []struct {
+		behind  int // bytes behind the last part
+		missing int
+		fails   bool
+	}{{}, {behind: 3}, {behind: 3, missing: 1, fails: true}, {behind: 3, missing: -1, fails: true}} {
+		n := markSize + partSize + test.behind
+		body := &watched{Reader: bytes.NewReader(make([]byte, n-test.missing))}
+		on := *client
+		on.visit = newVisit(client.catalogue)
+		tab := &tab{factory: &on, feed: careless{newVeiled(1, 2)}, parts: order{most: mostEarly}}
+		it := &flight{item: client.items[number]}
+		ours, err := tab.takeParts(it, &http.Response{StatusCode: it.Status, ContentLength: int64(n), Body: body})
+		if !ours || (err != nil) != test.fails || !test.fails && !body.ended {
+			t.Errorf("%+v: %t, %v, ended %t", test, ours, err, body.ended)
+		}
+	}
+}
+
 // FuzzParts gives a client what a hostile bridge makes of a body.
 func FuzzParts(f *testing.F) {
 	client, _ := sealedPair(f, cover.Life{})
