@@ -32,14 +32,8 @@ type CloudOptions struct {
 	Defences []string // strategies of the sidecar's page defence
 }
 
-// Out returns the file of one strategy: loads-pieces.parquet for loads.parquet.
-func (o CloudOptions) Out(defence string) string {
-	extension := filepath.Ext(o.Options.Out)
-	return strings.TrimSuffix(o.Options.Out, extension) + "-" + defence + extension
-}
-
 // RunCloud loads pages by pseudonyms, with one strategy of the page defence after the other, and writes a data set of each, as [Run] does.
-func RunCloud(ctx context.Context, o CloudOptions) (all []Summary, err error) {
+func RunCloud(ctx context.Context, o CloudOptions) ([]Summary, error) {
 	if o.Cloud != CloudPages && o.Cloud != CloudSites {
 		return nil, &path.Error{What: "cloud " + o.Cloud, Why: "it is neither " + CloudPages + " nor " + CloudSites}
 	}
@@ -48,18 +42,10 @@ func RunCloud(ctx context.Context, o CloudOptions) (all []Summary, err error) {
 			return nil, err
 		}
 	}
-	for _, defence := range o.Defences {
-		one := o.Options
-		one.Out, one.Plain, one.Paths, one.kind = o.Out(defence), "", 1, o.Cloud+", "+defence
-		one.Schedule = []string{"--cloud", o.Cloud, "--defence", defence}
-		one.begin = func(ctx context.Context) (visits, error) { return beginCloud(ctx, one, o.Cloud, defence) }
-		s, err := Run(ctx, one)
-		all = append(all, s)
-		if err != nil {
-			return all, err
-		}
-	}
-	return all, nil
+	return o.each(ctx, o.Defences, func(one *Options, defence string) {
+		one.kind, one.Schedule = o.Cloud+", "+defence, []string{"--cloud", o.Cloud, "--defence", defence}
+		one.begin = func(ctx context.Context) (visits, error) { return beginCloud(ctx, *one, o.Cloud, defence) }
+	})
 }
 
 // cloud is a client, the router of its network, which captures, and a cloud with one host for all sites.

@@ -39,6 +39,23 @@ func TestCloudOptions(t *testing.T) {
 	}
 }
 
+// whole collects until no visit was late any more.
+func whole(t *testing.T, talk *bytes.Buffer, run func() ([]Summary, error)) {
+	t.Helper()
+	for again := 0; ; again++ {
+		all, err := run()
+		if err != nil {
+			t.Fatalf("%v\n%s", err, talk)
+		}
+		if !slices.ContainsFunc(all, func(s Summary) bool { return s.Failed > 0 }) {
+			return
+		}
+		if again == 10 {
+			t.Fatalf("%+v\n%s", all, talk)
+		}
+	}
+}
+
 // Each page is loaded by a pseudonym and with the strategy, over several connections, and no other names are asked for.
 func TestCollectsByPseudonymsAlone(t *testing.T) {
 	if err := browser.UserSupported(); errors.Is(err, peer.ErrMissing) {
@@ -52,21 +69,10 @@ func TestCollectsByPseudonymsAlone(t *testing.T) {
 			var talk bytes.Buffer
 			o := CloudOptions{Cloud: kind, Defences: []string{"none", "pad-pow2"}, Options: Options{Sites: Sites{Root: tree(t, 1, 2), Site: []Site{site(0), site(1)}},
 				Visits: 1, Jobs: 1, Out: filepath.Join(t.TempDir(), "loads.parquet"), Heddle: labtest.Heddle, Talk: &talk}}
-			for again := 0; ; again++ { // visits that were late
-				all, err := RunCloud(t.Context(), o)
-				if err != nil {
-					t.Fatalf("%v\n%s", err, &talk)
-				}
-				if !slices.ContainsFunc(all, func(s Summary) bool { return s.Failed > 0 }) {
-					break
-				}
-				if again == 10 {
-					t.Fatalf("%+v\n%s", all, &talk)
-				}
-			}
+			whole(t, &talk, func() ([]Summary, error) { return RunCloud(t.Context(), o) })
 			sent := map[string]int64{}
 			for _, defence := range o.Defences {
-				rows, err := parquet.ReadFile[observe.TraceRow](o.Out(defence))
+				rows, err := parquet.ReadFile[observe.TraceRow](o.Of(defence))
 				if err != nil || len(rows) != 2 {
 					t.Fatalf("%v, %d rows", err, len(rows))
 				}

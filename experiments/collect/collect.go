@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -71,6 +72,27 @@ type task struct {
 	round    int
 	load     int64
 	defended bool
+}
+
+// Of returns the file of one of several data sets: loads-tor.parquet for loads.parquet.
+func (o Options) Of(name string) string {
+	extension := filepath.Ext(o.Out)
+	return strings.TrimSuffix(o.Out, extension) + "-" + name + extension
+}
+
+// each collects one data set after the other. edit says how each is made.
+func (o Options) each(ctx context.Context, names []string, edit func(one *Options, name string)) (all []Summary, err error) {
+	for _, name := range names {
+		one := o
+		one.Out, one.Plain, one.Paths = o.Of(name), "", 1
+		edit(&one, name)
+		s, err := Run(ctx, one)
+		all = append(all, s)
+		if err != nil {
+			return all, err
+		}
+	}
+	return all, nil
 }
 
 // tasks returns all visits in rounds, each in a random order of its own, alternately with and without the defence.

@@ -22,7 +22,9 @@ type Visit struct {
 	// Server is the web server, NAME:PORT. Chromium uses only HTTP/3 with it, and resolves no other name.
 	Server      string
 	TCP         bool   // use HTTP/2 over TLS instead of HTTP/3
+	Plain       bool   // use HTTP without TLS instead, and no certificate
 	Relay       string // ADDRESS:PORT that Chromium sends to instead of the server
+	SOCKS4      string // ADDRESS:PORT of a proxy on loopback, which connects to Relay; empty is none
 	Certificate string // PEM file of the one certificate that is trusted, by its key
 	// Contexts hold the paths of pages on the server. A context has one connection, and starts with an empty cache.
 	Contexts [][]string
@@ -63,10 +65,14 @@ func (v Visit) Run(ctx context.Context, host *lab.Host) ([]Page, error) {
 	if err != nil {
 		return nil, err
 	}
+	scheme := "https://"
+	if v.Plain {
+		scheme = "http://"
+	}
 	contexts := make([][]string, len(v.Contexts))
 	for i, pages := range v.Contexts {
 		for _, page := range pages {
-			contexts[i] = append(contexts[i], "https://"+v.Server+"/"+page)
+			contexts[i] = append(contexts[i], scheme+v.Server+"/"+page)
 		}
 	}
 	out, err := Script{Text: visitScript, Args: args, Order: map[string]any{"timeout": v.Timeout.Milliseconds(), "contexts": contexts}}.Run(ctx, host)
@@ -90,6 +96,13 @@ func parse(r io.Reader) (pages []Page, err error) {
 
 // args returns Chromium's flags, in addition to playwright's.
 func (v Visit) args() ([]string, error) {
+	args := append(usualArgs[:len(usualArgs):len(usualArgs)], "--host-resolver-rules=MAP "+v.Server+" "+v.Relay+", MAP * ~NOTFOUND, EXCLUDE 127.0.0.1")
+	if v.SOCKS4 != "" { // by SOCKS5 Chromium would leave names to the proxy
+		args = append(args, "--proxy-server=socks4://"+v.SOCKS4)
+	}
+	if v.Plain {
+		return args, nil
+	}
 	pin, err := pin(v.Certificate)
 	if err != nil {
 		return nil, err
@@ -98,9 +111,7 @@ func (v Visit) args() ([]string, error) {
 	if v.TCP {
 		transport = "--disable-quic"
 	}
-	return append(usualArgs[:len(usualArgs):len(usualArgs)], transport,
-		"--host-resolver-rules=MAP "+v.Server+" "+v.Relay+", MAP * ~NOTFOUND",
-		"--ignore-certificate-errors-spki-list="+pin), nil
+	return append(args, transport, "--ignore-certificate-errors-spki-list="+pin), nil
 }
 
 // usualArgs are Chromium's flags in all scripts.

@@ -60,6 +60,9 @@ func newCollectCommand() *cobra.Command {
 		Plain    string   `flag:"plain" help:"the <FILE> for the same visits over one path"`
 		Cloud    string   `flag:"cloud" help:"load by pseudonyms, and tell apart <pages> of one site or sites of the cloud: pages or sites"`
 		Defence  []string `flag:"defence" help:"with --cloud: <strategies> of the page defence" list:"commas"`
+		Over     []string `flag:"over" help:"load as a censor sees it, by <ways>, see above" list:"commas"`
+		Website  string   `flag:"website" help:"with --over: the <FILE> of the recorded website, for web covers"`
+		Keep     bool     `flag:"keep" help:"with --over: keep one Tor, and record page loads alone"`
 		Jobs     int      `flag:"jobs" help:"how many visits at once; more are late on a small machine"`
 		Seed     uint64   `flag:"seed" help:"makes the order of visits repeatable"`
 		DryRun   bool     `flag:"dry-run" help:"say how many visits there would be"`
@@ -84,6 +87,15 @@ for --out loads.parquet. Chromium keeps certificates and the defence's Service
 Worker from one load to the next, and starts with an empty cache and without
 connections.
 
+With --over the pages are loaded in the ways that a censor is to tell apart,
+over the DSL link of StegoTorus, and captured at the router of the client's
+network: direct, or by Tor with its own protocol (tor), obfs4, or Heddle's
+covers (random, embed, http, https). Each visit has a new Tor, and its
+connections are recorded from their beginnings; with --keep one Tor stays.
+website-http and website-https are visitors of the website that those covers
+imitate: innocent traffic, to which the covers are compared. There is a data set
+for each way: loads-tor.parquet.
+
 A visit that fails, or during which the emulated links were late by more than
 1 ms on average, is made again, up to five times in all. Visits that still fail
 are dropped. The same command continues a run that was ended, and makes the
@@ -91,7 +103,8 @@ dropped visits again. Needs root, chromium, node and npm.`,
 		Example: `  heddle lab sites --out sites.json
   heddle lab collect --sites sites.json --visits 20 --paths 3 --schedule weighted --every 100ms --out split.parquet --plain plain.parquet
   heddle lab sites --monitored 20 --unmonitored 0 --out twenty.json
-  heddle lab collect --cloud pages --defence none,pieces,pad-pow2 --sites twenty.json --visits 40 --out pages.parquet`,
+  heddle lab collect --cloud pages --defence none,pieces,pad-pow2 --sites twenty.json --visits 40 --out pages.parquet
+  heddle lab collect --over tor,http,website-http --website dist/site-docs.db --sites twenty.json --visits 10 --out loads.parquet`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			o := collect.Options{Visits: f.Visits, Paths: f.Paths, Schedule: []string{"--schedule", f.Schedule, "--every", f.Every},
@@ -103,7 +116,14 @@ dropped visits again. Needs root, chromium, node and npm.`,
 				return err
 			}
 			if f.Cloud != "" {
-				return collectCloud(cmd, collect.CloudOptions{Options: o, Cloud: f.Cloud, Defences: f.Defence}, f.JSON)
+				return several(cmd, o, f.JSON, func() ([]collect.Summary, error) {
+					return collect.RunCloud(cmd.Context(), collect.CloudOptions{Options: o, Cloud: f.Cloud, Defences: f.Defence})
+				})
+			}
+			if len(f.Over) > 0 {
+				return several(cmd, o, f.JSON, func() ([]collect.Summary, error) {
+					return collect.RunDisguise(cmd.Context(), collect.DisguiseOptions{Options: o, Ways: f.Over, Website: f.Website, Keep: f.Keep})
+				})
 			}
 			s, err := collect.Run(cmd.Context(), o)
 			if err != nil {
@@ -120,7 +140,7 @@ dropped visits again. Needs root, chromium, node and npm.`,
 	_ = cmd.MarkFlagRequired("sites")
 	_ = cmd.MarkFlagRequired("out")
 	for _, name := range []string{"paths", "schedule", "every", "plain"} {
-		cmd.MarkFlagsMutuallyExclusive("cloud", name)
+		cmd.MarkFlagsMutuallyExclusive("cloud", name, "over")
 	}
 	return cmd
 }
@@ -132,9 +152,9 @@ func goesOn(talk io.Writer, s collect.Summary) {
 	}
 }
 
-// collectCloud collects loads by pseudonyms.
-func collectCloud(cmd *cobra.Command, o collect.CloudOptions, asJSON bool) error {
-	all, err := collect.RunCloud(cmd.Context(), o)
+// several collects several data sets, and prints what came of each.
+func several(cmd *cobra.Command, o collect.Options, asJSON bool, run func() ([]collect.Summary, error)) error {
+	all, err := run()
 	if err != nil {
 		for _, s := range all {
 			goesOn(o.Talk, s)

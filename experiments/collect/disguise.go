@@ -1,0 +1,350 @@
+package collect
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"heddle/lab"
+	"heddle/lab/browser"
+	"heddle/lab/peer"
+	"heddle/observe"
+	"heddle/path"
+)
+
+// way is how a client loads pages, as a censor sees it.
+type way struct {
+	name      string
+	transport string // of Tor; "bridge" is Tor's own protocol, and empty is without Tor
+	cover     string // of the transport heddle
+	website   bool   // a visitor browses the website of the cover, which is nobody's disguise
+}
+
+var disguiseWays = []way{
+	{name: "direct"},
+	{name: "tor", transport: "bridge"},
+	{name: "obfs4", transport: "obfs4"},
+	{name: "random", transport: "heddle", cover: "random"},
+	{name: "embed", transport: "heddle", cover: "embed"},
+	{name: "http", transport: "heddle", cover: "http"},
+	{name: "https", transport: "heddle", cover: "https"},
+	{name: "website-http", cover: "http", website: true},
+	{name: "website-https", cover: "https", website: true},
+}
+
+// DisguiseWays are the names of all ways of [RunDisguise].
+func DisguiseWays() (names []string) {
+	for _, w := range disguiseWays {
+		names = append(names, w.name)
+	}
+	return names
+}
+
+// needsSite reports whether the bridge is a website.
+func (w way) needsSite() bool { return strings.HasPrefix(w.cover, "http") }
+
+// DisguiseOptions control [RunDisguise].
+type DisguiseOptions struct {
+	// Options are those of a data set. The pages' protocols and latencies do not count here, nor do Paths, Schedule and Plain.
+	Options
+	Ways []string // some of [DisguiseWays]
+	// Website is the file of the recorded website of the covers http and https.
+	Website string
+	// Keep has one Tor for all visits, and records the loads alone. Otherwise a Tor starts for each visit, and its connections are recorded
+	// from their beginnings.
+	Keep bool
+}
+
+// website is what `heddle disguise site show` says of a recorded one.
+type website struct {
+	Origin string `json:"origin"`
+	Pages  []struct {
+		Document int `json:"document"` // one of Objects
+	} `json:"pages"`
+	Objects []struct {
+		URL string `json:"url"`
+	} `json:"objects"`
+}
+
+func recorded(ctx context.Context, heddle, file string) (*website, error) {
+	out, err := exec.CommandContext(ctx, heddle, "disguise", "site", "show", "--json", file).Output()
+	if err != nil {
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+			err = errors.New(strings.TrimSpace(string(exit.Stderr)))
+		}
+		return nil, fmt.Errorf("website %s: %w", file, err)
+	}
+	s := &website{}
+	return s, json.Unmarshal(out, s)
+}
+
+// RunDisguise loads pages in one way after the other, over a link between a client and the router of its network, and writes a data set of
+// each, as [Run] does. It fails with [peer.ErrMissing] without a program.
+func RunDisguise(ctx context.Context, o DisguiseOptions) ([]Summary, error) {
+	ways := map[string]way{}
+	for _, name := range o.Ways {
+		i := slices.IndexFunc(disguiseWays, func(w way) bool { return w.name == name })
+		if i < 0 {
+			return nil, &path.Error{What: "--over " + name, Why: "there is no such way", Hint: "one of " + strings.Join(DisguiseWays(), ", ")}
+		}
+		ways[name] = disguiseWays[i]
+	}
+	var site *website
+	if slices.ContainsFunc(o.Ways, func(name string) bool { return ways[name].needsSite() }) {
+		if o.Website == "" {
+			return nil, &path.Error{What: "--website", Why: "the covers http and https need a recorded website",
+				Hint: "record one with heddle disguise site import, or take dist/site-docs.db"}
+		}
+		var err error
+		if o.Website, err = filepath.Abs(o.Website); err != nil {
+			return nil, err
+		}
+		if site, err = recorded(ctx, o.Heddle, o.Website); err != nil {
+			return nil, err
+		}
+	}
+	return o.each(ctx, o.Ways, func(one *Options, name string) {
+		one.kind, one.Schedule = name, []string{"--over", name}
+		if ways[name].needsSite() {
+			one.Schedule = append(one.Schedule, "--website", o.Website)
+		}
+		if o.Keep {
+			one.Schedule = append(one.Schedule, "--keep")
+		}
+		one.begin = func(ctx context.Context) (visits, error) { return o.beginDisguise(ctx, ways[name], site) }
+	})
+}
+
+// disguised is a client behind a link, and what it reaches by one way: a web server, a private Tor network, a bridge.
+type disguised struct {
+	way
+	keep      bool
+	in        *lab.Instance
+	work      string
+	stop      context.CancelFunc // ends the servers
+	page      browser.Visit      // without the page
+	network   *peer.TorNetwork
+	line      string // of the bridge
+	transport []peer.TorTransport
+	pages     []string // of the website
+}
+
+const (
+	disguiseSOCKS = 9100
+	disguisePort  = 5011 // of obfs4 at the bridge
+)
+
+// disguisePlan is the paper's DSL link to servers across the United States (StegoTorus, section 6).
+func disguisePlan() lab.World { return lab.Tor("collect-disguise", lab.DSL(85*time.Millisecond)) }
+
+func (o DisguiseOptions) beginDisguise(ctx context.Context, w way, site *website) (_ visits, err error) {
+	d := &disguised{way: w, keep: o.Keep}
+	ctx, d.stop = context.WithCancel(ctx)
+	if d.work, err = os.MkdirTemp("", "heddle-collect-"); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.end())
+		}
+	}()
+	if d.in, err = lab.Up(ctx, disguisePlan(), lab.Options{}); err != nil {
+		return nil, err
+	}
+	if err = d.serve(ctx, o, site); err != nil {
+		return nil, err
+	}
+	if w.transport != "" && o.Keep {
+		_, err = d.startTor(ctx)
+	}
+	return d, err
+}
+
+// serve starts the servers of a way.
+func (d *disguised) serve(ctx context.Context, o DisguiseOptions, site *website) error {
+	if d.website {
+		return d.serveWebsite(ctx, o, site)
+	}
+	var names []string
+	for _, s := range o.Sites.Site {
+		names = append(names, s.Server())
+	}
+	host := d.in.Host("web")
+	web, err := peer.WebServer(ctx, host, o.Sites.Root, host.Dir(), names...)
+	if err != nil {
+		return err
+	}
+	d.page = browser.Visit{TCP: true, Relay: netip.AddrPortFrom(host.Addrs()[0], 443).String(), Certificate: web.Certificate}
+	if d.way.transport == "" {
+		return nil
+	}
+	d.page.SOCKS4 = fmt.Sprintf("127.0.0.1:%d", disguiseSOCKS)
+	fmt.Fprintln(o.Talk, "start a private Tor network, which takes half a minute")
+	if d.network, err = peer.StartTor(ctx, d.in); err != nil {
+		return err
+	}
+	return d.startBridge(ctx, o, site)
+}
+
+// startBridge starts the bridge, and decides what clients run.
+func (d *disguised) startBridge(ctx context.Context, o DisguiseOptions, site *website) error {
+	var bridge []peer.TorTransport
+	switch d.way.transport {
+	case "obfs4":
+		obfs4, err := peer.Obfs4(disguisePort)
+		if err != nil {
+			return err
+		}
+		bridge, d.transport = []peer.TorTransport{obfs4}, []peer.TorTransport{obfs4}
+	case "heddle":
+		of, ours, _, err := d.covers(o, site)
+		if err != nil {
+			return err
+		}
+		bridge, d.transport = []peer.TorTransport{peer.HeddleTransport(o.Heddle, "--cover", of)}, []peer.TorTransport{peer.HeddleTransport(o.Heddle, "--cover", ours)}
+	}
+	b, err := d.network.Bridge(ctx, d.in.Host("bridge"), bridge...)
+	if err != nil {
+		return err
+	}
+	d.line = b.Line("")
+	if len(bridge) > 0 {
+		d.line = b.Line(bridge[0].Name)
+	}
+	return nil
+}
+
+// covers returns the cover of the bridge and that of clients, and the certificate of the website.
+func (d *disguised) covers(o DisguiseOptions, site *website) (bridge, client, certificate string, err error) {
+	bridge = d.cover
+	if d.needsSite() {
+		bridge += ":site=" + o.Website
+	}
+	if client = bridge; d.cover != "https" {
+		return bridge, client, "", nil
+	}
+	certificate, key := filepath.Join(d.work, "certificate.pem"), filepath.Join(d.work, "key.pem")
+	at, err := url.Parse(site.Origin)
+	if err != nil {
+		return "", "", "", err
+	}
+	if err := peer.SelfSigned(certificate, key, []string{at.Hostname()}, nil); err != nil {
+		return "", "", "", err
+	}
+	pair, err := tls.LoadX509KeyPair(certificate, key)
+	if err != nil {
+		return "", "", "", err
+	}
+	sum := sha256.Sum256(pair.Leaf.RawSubjectPublicKeyInfo)
+	client += ":pin=" + base64.RawURLEncoding.EncodeToString(sum[:])
+	return client + ":certificate=" + certificate + ":key=" + key, client, certificate, nil
+}
+
+// serveWebsite starts a bridge that nobody uses, for visitors of its website.
+func (d *disguised) serveWebsite(ctx context.Context, o DisguiseOptions, site *website) error {
+	of, _, certificate, err := d.covers(o, site)
+	if err != nil {
+		return err
+	}
+	at, err := url.Parse(site.Origin)
+	if err != nil {
+		return err
+	}
+	for _, p := range site.Pages {
+		d.pages = append(d.pages, strings.TrimPrefix(site.Objects[p.Document].URL, "/"))
+	}
+	host, key, port := d.in.Host("bridge"), filepath.Join(d.work, "bridge.pem"), map[string]uint16{"http": 80, "https": 443}[d.cover]
+	listen := netip.AddrPortFrom(host.Addrs()[0], port)
+	if out, err := host.Command(ctx, o.Heddle, "disguise", "keys", "--address", listen.String(), "--identity", key).CombinedOutput(); err != nil {
+		return fmt.Errorf("heddle disguise keys: %w\n%s", err, out)
+	}
+	p, err := peer.Start(ctx, host, o.Heddle, "disguise", "serve", "--identity", key, "--state", filepath.Join(d.work, "state"), "--cover", of,
+		"--listen", listen.String(), "--to", "127.0.0.1:9")
+	if err != nil {
+		return err
+	}
+	d.page = browser.Visit{Server: fmt.Sprintf("%s:%d", at.Hostname(), port), TCP: true, Plain: d.cover == "http", Relay: listen.String(), Certificate: certificate}
+	return p.AwaitLog(ctx, "listening on")
+}
+
+// startTor starts the client's Tor, and waits until it has built a circuit.
+func (d *disguised) startTor(ctx context.Context) (*peer.Tor, error) {
+	return d.network.Client(ctx, d.in.Host("client"), "client", disguiseSOCKS, d.line, d.transport...)
+}
+
+// visit implements [visits].
+func (d *disguised) visit(ctx context.Context, t task) (Visit, error) {
+	out := Visit{Site: t.site.Name, Round: t.round, Defended: t.defended, At: time.Now().UTC().Truncate(time.Millisecond)}
+	if err := d.in.ResetLateness(); err != nil {
+		return out, err
+	}
+	session, err := d.watch(ctx, t)
+	return finish(ctx, out, session, t, d.in.Lateness().Mean, err)
+}
+
+// watch captures at the router of the client's network while the page loads.
+func (d *disguised) watch(ctx context.Context, t task) (*observe.Session, error) {
+	dir, err := os.MkdirTemp(d.work, "visit-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	stop, err := d.in.CaptureAll(ctx, dir, map[string]string{"network": "isp/client"})
+	if err != nil {
+		return nil, err
+	}
+	name, err := d.load(ctx, t)
+	if err := errors.Join(err, stop()); err != nil {
+		return nil, err
+	}
+	return observe.Load(name, dir, observe.Options{Contents: true})
+}
+
+// load loads the page of a visit, and returns its name.
+func (d *disguised) load(ctx context.Context, t task) (name string, err error) {
+	if d.way.transport != "" && !d.keep {
+		tor, err := d.startTor(ctx)
+		if err != nil {
+			return "", err
+		}
+		defer tor.Stop()
+	}
+	v, want := d.page, t.site
+	v.Timeout, name = loadPatience, t.site.Name
+	page := t.site.Page
+	if d.website {
+		page = d.pages[t.load%int64(len(d.pages))]
+		name, want.Protocol = "/"+page, map[bool]string{true: "http/1.1", false: HTTP2}[v.Plain]
+	} else {
+		v.Server, want.Protocol = t.site.Server()+":443", HTTP2
+	}
+	v.Contexts = [][]string{{page}}
+	patient, cancel := context.WithTimeout(ctx, loadPatience+20*time.Second)
+	defer cancel()
+	pages, err := v.Run(patient, d.in.Host("client"))
+	if err != nil {
+		return "", err
+	}
+	return name, loaded(pages, want)
+}
+
+func (d *disguised) end() error {
+	d.stop()
+	var err error
+	if d.in != nil {
+		err = d.in.Down()
+	}
+	return errors.Join(err, os.RemoveAll(d.work))
+}
