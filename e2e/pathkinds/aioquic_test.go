@@ -1,9 +1,6 @@
 package pathkinds
 
 import (
-	"crypto/sha256"
-	"crypto/x509"
-	"encoding/pem"
 	"fmt"
 	"net/netip"
 	"os"
@@ -94,17 +91,9 @@ func TestMasqueLeavesThroughAioquic(t *testing.T) {
 // pinOf is the SHA-256 of the certificate's public key.
 func pinOf(t *testing.T, file string) string {
 	t.Helper()
-	data, err := os.ReadFile(file)
+	hash, err := peer.KeyHash(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	block, _ := pem.Decode(data)
-	if block == nil {
-		t.Fatal("no PEM")
-	}
-	certificate, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return fmt.Sprintf("%x", sha256.Sum256(certificate.RawSubjectPublicKeyInfo))
+	return fmt.Sprintf("%x", hash)
 }

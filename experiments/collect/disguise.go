@@ -2,8 +2,6 @@ package collect
 
 import (
 	"context"
-	"crypto/sha256"
-	"crypto/tls"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -243,13 +241,9 @@ func (d *disguised) covers(o DisguiseOptions, site *website) (bridge, client, ce
 	if err := peer.SelfSigned(certificate, key, []string{at.Hostname()}, nil); err != nil {
 		return "", "", "", err
 	}
-	pair, err := tls.LoadX509KeyPair(certificate, key)
-	if err != nil {
-		return "", "", "", err
-	}
-	sum := sha256.Sum256(pair.Leaf.RawSubjectPublicKeyInfo)
-	client += ":pin=" + base64.RawURLEncoding.EncodeToString(sum[:])
-	return client + ":certificate=" + certificate + ":key=" + key, client, certificate, nil
+	pin, err := peer.KeyHash(certificate)
+	client += ":pin=" + base64.RawURLEncoding.EncodeToString(pin)
+	return client + ":certificate=" + certificate + ":key=" + key, client, certificate, err
 }
 
 // serveWebsite starts a bridge that nobody uses, for visitors of its website.

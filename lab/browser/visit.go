@@ -3,18 +3,15 @@ package browser
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"heddle/lab"
+	"heddle/lab/peer"
 )
 
 // Visit describes what Chromium does.
@@ -103,7 +100,7 @@ func (v Visit) args() ([]string, error) {
 	if v.Plain {
 		return args, nil
 	}
-	pin, err := pin(v.Certificate)
+	pin, err := peer.KeyHash(v.Certificate) // Chromium's QUIC accepts only known roots and such keys
 	if err != nil {
 		return nil, err
 	}
@@ -111,26 +108,8 @@ func (v Visit) args() ([]string, error) {
 	if v.TCP {
 		transport = "--disable-quic"
 	}
-	return append(args, transport, "--ignore-certificate-errors-spki-list="+pin), nil
+	return append(args, transport, "--ignore-certificate-errors-spki-list="+base64.StdEncoding.EncodeToString(pin)), nil
 }
 
 // usualArgs are Chromium's flags in all scripts.
 var usualArgs = []string{"--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"}
-
-// pin returns the hash of a certificate's public key for Chromium, whose QUIC accepts only known roots and such keys.
-func pin(file string) (string, error) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return "", err
-	}
-	block, _ := pem.Decode(text)
-	if block == nil {
-		return "", fmt.Errorf("%s holds no certificate", file)
-	}
-	certificate, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		return "", fmt.Errorf("%s: %w", file, err)
-	}
-	sum := sha256.Sum256(certificate.RawSubjectPublicKeyInfo)
-	return base64.StdEncoding.EncodeToString(sum[:]), nil
-}

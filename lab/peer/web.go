@@ -5,6 +5,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -127,6 +128,24 @@ func serveHTTP(ctx context.Context, host *lab.Host, root, certificate, key strin
 	go server.ServeTLS(secure, certificate, key)
 	context.AfterFunc(ctx, func() { server.Close() })
 	return nil
+}
+
+// KeyHash is the SHA-256 of the public key of a certificate, a PEM file, by which clients pin it.
+func KeyHash(certificate string) ([]byte, error) {
+	text, err := os.ReadFile(certificate)
+	if err != nil {
+		return nil, err
+	}
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return nil, fmt.Errorf("%s holds no certificate", certificate)
+	}
+	leaf, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", certificate, err)
+	}
+	sum := sha256.Sum256(leaf.RawSubjectPublicKeyInfo)
+	return sum[:], nil
 }
 
 // SelfSigned writes a certificate for the names and addresses, and its key with access for the owner only.
