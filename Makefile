@@ -97,7 +97,8 @@ bpf:
 man: build
 	$(HEDDLE) man --dir dist/man --reference docs/reference.md
 
-# The Python package and its command, eval/.venv/bin/heddle-eval.
+# The Python package and its command, eval/.venv/bin/heddle-eval. Without kept bytecode each of its processes compiles all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 UV      := 0.13.8
 VENV    := eval/.venv
 eval: $(VENV)/ready

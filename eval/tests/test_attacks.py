@@ -214,15 +214,15 @@ def test_keeps_the_best_epoch_and_stops(data):
 
 def test_few_traces_get_more_epochs(data):
     train, _ = data
-    # 72 of 80 traces in batches of 36 are 2 steps; 20 at least make of 4 epochs 10, and of a patience of 1 one of 3.
-    tiny = TINY | {"batch": 36, "least": 20, "epochs": 4, "sees": "size", "validation": 0.1}
+    # 72 of 80 traces in batches of 8 are 9 steps; 90 at least make of 4 epochs 10, and of a patience of 1 one of 3.
+    tiny = TINY | {"least": 90, "epochs": 4, "sees": "size", "validation": 0.1}
     assert len(make("df", **tiny, patience=None).fit(train, train.label).history_) == 10
     from heddle_eval.attacks.training import Run
 
     attack = make("df", **tiny, patience=1)
-    run = Run.begin(attack, 2, None, (), train.label, train.load)
+    run = Run.begin(attack, 9, None, (), train.label, train.load)
     assert (run.epochs, run.patience) == (10, 3)
-    assert Run.begin(attack, 9, None, (), train.label, train.load).epochs == 4
+    assert Run.begin(attack, 23, None, (), train.label, train.load).epochs == 4
 
 
 def test_holds_out_whole_loads():
