@@ -51,7 +51,7 @@ from all packages in turn; each package gets a protocol and a latency.`,
 
 func newCollectCommand() *cobra.Command {
 	f := struct {
-		Sites    string   `flag:"sites" help:"the <FILE> of pages that heddle lab sites made"`
+		Sites    string   `flag:"sites" help:"the <FILE> of pages that heddle lab sites made" complete:"file"`
 		Visits   int      `flag:"visits" help:"how often a monitored page is visited"`
 		Paths    int      `flag:"paths" help:"over how many paths a visit is split, 1 to 3"`
 		Schedule string   `flag:"schedule" help:"as for heddle up"`
@@ -60,8 +60,8 @@ func newCollectCommand() *cobra.Command {
 		Plain    string   `flag:"plain" help:"the <FILE> for the same visits over one path"`
 		Cloud    string   `flag:"cloud" help:"load by pseudonyms, and tell apart <pages> of one site or sites of the cloud: pages or sites"`
 		Defence  []string `flag:"defence" help:"with --cloud: <strategies> of the page defence" list:"commas"`
-		Over     []string `flag:"over" help:"load as a censor sees it, by <ways>, see above" list:"commas"`
-		Website  string   `flag:"website" help:"with --over: the <FILE> of the recorded website, for web covers"`
+		Over     []string `flag:"over" help:"load as a censor sees it, by <ways>, see above" complete:"direct tor obfs4 random embed http https website-http website-https" list:"commas"`
+		Website  string   `flag:"website" help:"with --over: the <FILE> of the recorded website, for web covers" complete:"file"`
 		Keep     bool     `flag:"keep" help:"with --over: keep one Tor, and record page loads alone"`
 		Jobs     int      `flag:"jobs" help:"how many visits at once; more are late on a small machine"`
 		Seed     uint64   `flag:"seed" help:"makes the order of visits repeatable"`
