@@ -86,13 +86,14 @@ func (s *setup) options() client.Options {
 	return client.Options{Line: s.line, Covers: factory(s.t, s.line.Key, 0), Log: slog.New(slog.DiscardHandler)}
 }
 
-// openLink gives a busy machine more time than users have. opened fails the test without a link.
+// openLink opens a link, and gives a busy machine more time than users have.
 func openLink(t testing.TB, o client.Options) (*client.Session, error) {
 	ctx, cancel := context.WithTimeout(t.Context(), polltest.Patience)
 	defer cancel()
 	return client.Dial(ctx, o)
 }
 
+// opened is openLink for tests that need a link.
 func opened(t testing.TB, o client.Options) *client.Session {
 	t.Helper()
 	c, err := openLink(t, o)

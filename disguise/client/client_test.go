@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -10,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"heddle/disguise/bridge"
 	"heddle/disguise/cover"
@@ -129,5 +132,37 @@ func TestPathsOverUDPCannotBeRequired(t *testing.T) {
 		if _, err := NewMany(o); (err != nil) != c.refused {
 			t.Errorf("%+v: %v", c, err)
 		}
+	}
+}
+
+// silent is a path to a server that reads, and says nothing.
+type silent struct{ path.Path }
+
+func (silent) Dial(context.Context, path.Target) (net.Conn, error) {
+	near, far := net.Pipe()
+	go io.Copy(io.Discard, far)
+	return near, nil
+}
+
+// A link to a server that is silent is given up at the caller's deadline, and after 20 s if there is none.
+func TestPatienceIsTheCallers(t *testing.T) {
+	for deadline, want := range map[time.Duration]time.Duration{0: answerPatience, 5 * time.Second: 5 * time.Second, time.Minute: time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			o, err := Bridge{Line: testLine(t), Cover: "random"}.Options()
+			if err != nil {
+				t.Fatal(err)
+			}
+			o.Paths = []Path{{"silent", silent{path.NewSystem(0)}}}
+			ctx := t.Context()
+			if deadline > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, deadline)
+				defer cancel()
+			}
+			begun := time.Now()
+			if c, err := Dial(ctx, o); err == nil || !strings.Contains(err.Error(), "does not answer") || time.Since(begun) != want {
+				t.Errorf("with %v: %v, %v after %v", deadline, c, err, time.Since(begun))
+			}
+		})
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -50,9 +49,7 @@ func RunCloud(ctx context.Context, o CloudOptions) ([]Summary, error) {
 
 // cloud is a client, the router of its network, which captures, and a cloud with one host for all sites.
 type cloud struct {
-	in      *lab.Instance
-	work    string
-	stop    context.CancelFunc // ends the servers
+	*stage
 	defence string
 	person  map[string]*person // by the name of the page's site
 }
@@ -79,8 +76,7 @@ func cloudPlan() lab.World {
 // beginCloud makes the world. A person visits each site once, so that the page defence has started before the first load that counts.
 func beginCloud(ctx context.Context, o Options, kind, defence string) (_ visits, err error) {
 	c := &cloud{defence: defence, person: map[string]*person{}}
-	ctx, c.stop = context.WithCancel(ctx)
-	if c.work, err = os.MkdirTemp("", "heddle-collect-"); err != nil {
+	if ctx, c.stage, err = raise(ctx, cloudPlan()); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -88,9 +84,6 @@ func beginCloud(ctx context.Context, o Options, kind, defence string) (_ visits,
 			err = errors.Join(err, c.end())
 		}
 	}()
-	if c.in, err = lab.Up(ctx, cloudPlan(), lab.Options{}); err != nil {
-		return nil, err
-	}
 	host := c.in.Host("site")
 	if _, err = peer.WebServer(ctx, host, o.Sites.Root, c.work, "site.example"); err != nil {
 		return nil, err
@@ -173,26 +166,12 @@ func (c *cloud) load(ctx context.Context, p *person, page string) error {
 
 // visit implements [visits].
 func (c *cloud) visit(ctx context.Context, t task) (Visit, error) {
-	out := Visit{Site: t.site.Name, Round: t.round, Defended: t.defended, At: time.Now().UTC().Truncate(time.Millisecond)}
-	if err := c.in.ResetLateness(); err != nil {
-		return out, err
-	}
-	session, err := c.watch(ctx, t.site)
-	return finish(ctx, out, session, t, c.in.Lateness().Mean, err)
+	return c.attempt(ctx, t, func(dir string) (*observe.Session, error) { return c.watch(ctx, dir, t.site) })
 }
 
-// watch captures at the router of the client's network while the page loads.
-func (c *cloud) watch(ctx context.Context, site Site) (*observe.Session, error) {
-	dir, err := os.MkdirTemp(c.work, "visit-")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(dir)
-	stop, err := c.in.CaptureAll(ctx, dir, map[string]string{"network": "isp/client"})
-	if err != nil {
-		return nil, err
-	}
-	if err := errors.Join(c.load(ctx, c.person[site.Name], site.Page), stop()); err != nil {
+// watch captures while the page loads.
+func (c *cloud) watch(ctx context.Context, dir string, site Site) (*observe.Session, error) {
+	if err := c.atRouter(ctx, dir, func() error { return c.load(ctx, c.person[site.Name], site.Page) }); err != nil {
 		return nil, err
 	}
 	session, err := observe.Load(site.Name, dir, observe.Options{})
@@ -203,13 +182,4 @@ func (c *cloud) watch(ctx context.Context, site Site) (*observe.Session, error) 
 	o := &session.Observers[0]
 	o.Packets = slices.DeleteFunc(o.Packets, func(p observe.Packet) bool { return o.Flows[p.Flow].Transport != "tcp" })
 	return session, nil
-}
-
-func (c *cloud) end() error {
-	c.stop()
-	var err error
-	if c.in != nil {
-		err = c.in.Down()
-	}
-	return errors.Join(err, os.RemoveAll(c.work))
 }

@@ -74,7 +74,7 @@ type task struct {
 	defended bool
 }
 
-// Of returns the file of one of several data sets: loads-tor.parquet for loads.parquet.
+// Of names the file of a data set, if there are several. For loads.parquet and tor it is loads-tor.parquet.
 func (o Options) Of(name string) string {
 	extension := filepath.Ext(o.Out)
 	return strings.TrimSuffix(o.Out, extension) + "-" + name + extension

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -76,6 +75,7 @@ type website struct {
 	} `json:"objects"`
 }
 
+// recorded asks heddle what is in a recorded website.
 func recorded(ctx context.Context, heddle, file string) (*website, error) {
 	out, err := exec.CommandContext(ctx, heddle, "disguise", "site", "show", "--json", file).Output()
 	if err != nil {
@@ -85,7 +85,10 @@ func recorded(ctx context.Context, heddle, file string) (*website, error) {
 		return nil, fmt.Errorf("website %s: %w", file, err)
 	}
 	s := &website{}
-	return s, json.Unmarshal(out, s)
+	if err := json.Unmarshal(out, s); err != nil || len(s.Pages) == 0 {
+		return nil, fmt.Errorf("website %s: it has no pages (%v)", file, err)
+	}
+	return s, nil
 }
 
 // RunDisguise loads pages in one way after the other, over a link between a client and the router of its network, and writes a data set of
@@ -128,11 +131,9 @@ func RunDisguise(ctx context.Context, o DisguiseOptions) ([]Summary, error) {
 // disguised is a client behind a link, and what it reaches by one way: a web server, a private Tor network, a bridge.
 type disguised struct {
 	way
+	*stage
 	keep      bool
-	in        *lab.Instance
-	work      string
-	stop      context.CancelFunc // ends the servers
-	page      browser.Visit      // without the page
+	page      browser.Visit // without the page
 	network   *peer.TorNetwork
 	line      string // of the bridge
 	transport []peer.TorTransport
@@ -149,8 +150,7 @@ func disguisePlan() lab.World { return lab.Tor("collect-disguise", lab.DSL(85*ti
 
 func (o DisguiseOptions) beginDisguise(ctx context.Context, w way, site *website) (_ visits, err error) {
 	d := &disguised{way: w, keep: o.Keep}
-	ctx, d.stop = context.WithCancel(ctx)
-	if d.work, err = os.MkdirTemp("", "heddle-collect-"); err != nil {
+	if ctx, d.stage, err = raise(ctx, disguisePlan()); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -158,9 +158,6 @@ func (o DisguiseOptions) beginDisguise(ctx context.Context, w way, site *website
 			err = errors.Join(err, d.end())
 		}
 	}()
-	if d.in, err = lab.Up(ctx, disguisePlan(), lab.Options{}); err != nil {
-		return nil, err
-	}
 	if err = d.serve(ctx, o, site); err != nil {
 		return nil, err
 	}
@@ -207,11 +204,11 @@ func (d *disguised) startBridge(ctx context.Context, o DisguiseOptions, site *we
 		}
 		bridge, d.transport = []peer.TorTransport{obfs4}, []peer.TorTransport{obfs4}
 	case "heddle":
-		of, ours, _, err := d.covers(o, site)
+		atBridge, atClient, _, err := d.covers(o, site)
 		if err != nil {
 			return err
 		}
-		bridge, d.transport = []peer.TorTransport{peer.HeddleTransport(o.Heddle, "--cover", of)}, []peer.TorTransport{peer.HeddleTransport(o.Heddle, "--cover", ours)}
+		bridge, d.transport = []peer.TorTransport{peer.HeddleTransport(o.Heddle, "--cover", atBridge)}, []peer.TorTransport{peer.HeddleTransport(o.Heddle, "--cover", atClient)}
 	}
 	b, err := d.network.Bridge(ctx, d.in.Host("bridge"), bridge...)
 	if err != nil {
@@ -248,7 +245,7 @@ func (d *disguised) covers(o DisguiseOptions, site *website) (bridge, client, ce
 
 // serveWebsite starts a bridge that nobody uses, for visitors of its website.
 func (d *disguised) serveWebsite(ctx context.Context, o DisguiseOptions, site *website) error {
-	of, _, certificate, err := d.covers(o, site)
+	cover, _, certificate, err := d.covers(o, site)
 	if err != nil {
 		return err
 	}
@@ -264,7 +261,7 @@ func (d *disguised) serveWebsite(ctx context.Context, o DisguiseOptions, site *w
 	if out, err := host.Command(ctx, o.Heddle, "disguise", "keys", "--address", listen.String(), "--identity", key).CombinedOutput(); err != nil {
 		return fmt.Errorf("heddle disguise keys: %w\n%s", err, out)
 	}
-	p, err := peer.Start(ctx, host, o.Heddle, "disguise", "serve", "--identity", key, "--state", filepath.Join(d.work, "state"), "--cover", of,
+	p, err := peer.Start(ctx, host, o.Heddle, "disguise", "serve", "--identity", key, "--state", filepath.Join(d.work, "state"), "--cover", cover,
 		"--listen", listen.String(), "--to", "127.0.0.1:9")
 	if err != nil {
 		return err
@@ -278,67 +275,44 @@ func (d *disguised) startTor(ctx context.Context) (*peer.Tor, error) {
 	return d.network.Client(ctx, d.in.Host("client"), "client", disguiseSOCKS, d.line, d.transport...)
 }
 
-// visit implements [visits].
+// visit implements [visits]. Who visits the website is innocent.
 func (d *disguised) visit(ctx context.Context, t task) (Visit, error) {
-	out := Visit{Site: t.site.Name, Round: t.round, Defended: t.defended, At: time.Now().UTC().Truncate(time.Millisecond)}
-	if err := d.in.ResetLateness(); err != nil {
-		return out, err
-	}
-	session, err := d.watch(ctx, t)
-	return finish(ctx, out, session, t, d.in.Lateness().Mean, err)
+	t.site.Monitored = t.site.Monitored && !d.website
+	return d.attempt(ctx, t, func(dir string) (*observe.Session, error) {
+		name, page := t.site.Name, t.site.Page
+		if d.website {
+			page = d.pages[t.load%int64(len(d.pages))]
+			name = "/" + page
+		}
+		if err := d.atRouter(ctx, dir, func() error { return d.load(ctx, t.site, page) }); err != nil {
+			return nil, err
+		}
+		return observe.Load(name, dir, observe.Options{Contents: true})
+	})
 }
 
-// watch captures at the router of the client's network while the page loads.
-func (d *disguised) watch(ctx context.Context, t task) (*observe.Session, error) {
-	dir, err := os.MkdirTemp(d.work, "visit-")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(dir)
-	stop, err := d.in.CaptureAll(ctx, dir, map[string]string{"network": "isp/client"})
-	if err != nil {
-		return nil, err
-	}
-	name, err := d.load(ctx, t)
-	if err := errors.Join(err, stop()); err != nil {
-		return nil, err
-	}
-	return observe.Load(name, dir, observe.Options{Contents: true})
-}
-
-// load loads the page of a visit, and returns its name.
-func (d *disguised) load(ctx context.Context, t task) (name string, err error) {
+// load loads a page, by a Tor of its own unless one is kept.
+func (d *disguised) load(ctx context.Context, site Site, page string) error {
 	if d.way.transport != "" && !d.keep {
 		tor, err := d.startTor(ctx)
 		if err != nil {
-			return "", err
+			return err
 		}
 		defer tor.Stop()
 	}
-	v, want := d.page, t.site
-	v.Timeout, name = loadPatience, t.site.Name
-	page := t.site.Page
-	if d.website {
-		page = d.pages[t.load%int64(len(d.pages))]
-		name, want.Protocol = "/"+page, map[bool]string{true: "http/1.1", false: HTTP2}[v.Plain]
-	} else {
-		v.Server, want.Protocol = t.site.Server()+":443", HTTP2
+	v := d.page
+	if !d.website {
+		v.Server = site.Server() + ":443"
 	}
-	v.Contexts = [][]string{{page}}
+	v.Contexts, v.Timeout, site.Protocol = [][]string{{page}}, loadPatience, HTTP2
+	if v.Plain {
+		site.Protocol = "http/1.1"
+	}
 	patient, cancel := context.WithTimeout(ctx, loadPatience+20*time.Second)
 	defer cancel()
 	pages, err := v.Run(patient, d.in.Host("client"))
 	if err != nil {
-		return "", err
+		return err
 	}
-	return name, loaded(pages, want)
-}
-
-func (d *disguised) end() error {
-	d.stop()
-	var err error
-	if d.in != nil {
-		err = d.in.Down()
-	}
-	return errors.Join(err, os.RemoveAll(d.work))
+	return loaded(pages, site)
 }

@@ -42,8 +42,7 @@ func TestDisguiseOptions(t *testing.T) {
 	}
 }
 
-// A visit holds the connections that the way makes and no others, from their beginnings: requests of HTTP for the cover and for a visitor of its website,
-// a ClientHello of TLS for who goes directly.
+// A visit holds the connections of its way and no others, from their beginnings. They begin with a request of HTTP or with a ClientHello of TLS.
 func TestCollectsAsACensorSees(t *testing.T) {
 	for _, supported := range []error{browser.Supported(), peer.TorSupported()} {
 		if errors.Is(supported, peer.ErrMissing) {
@@ -52,14 +51,15 @@ func TestCollectsAsACensorSees(t *testing.T) {
 	}
 	var talk bytes.Buffer
 	page := Site{Name: "page", Page: "doc/Package+0/html/page-0.html", Protocol: HTTP3, Latency: Duration{time.Millisecond}, Monitored: true}
-	o := DisguiseOptions{Ways: []string{"direct", "http", "website-http"}, Website: testSite, Options: Options{Sites: Sites{Root: tree(t, 1, 1), Site: []Site{page}},
+	o := DisguiseOptions{Ways: []string{"direct", "http", "website-http", "website-https"}, Website: testSite, Options: Options{Sites: Sites{Root: tree(t, 1, 1), Site: []Site{page}},
 		Visits: 1, Jobs: 1, Out: filepath.Join(t.TempDir(), "loads.parquet"), Heddle: labtest.Heddle, Talk: &talk}}
 	whole(t, &talk, func() ([]Summary, error) { return RunDisguise(t.Context(), o) })
 	for way, want := range map[string]struct {
 		label string
 		least int64
 		first []string
-	}{"direct": {"page", minBytes, []string{"\x16\x03\x01"}}, "http": {"page", minBytes, []string{"GET /", "POST /"}}, "website-http": {"/", 1000, []string{"GET /", "POST /"}}} {
+	}{"direct": {"page", minBytes, []string{"\x16\x03\x01"}}, "http": {"page", minBytes, []string{"GET /", "POST /"}}, "website-http": {"/", 1000, []string{"GET /", "POST /"}},
+		"website-https": {"/", 1000, []string{"\x16\x03\x01"}}} {
 		rows, err := parquet.ReadFile[observe.TraceRow](o.Of(way))
 		if err != nil || len(rows) != 1 {
 			t.Fatalf("%s: %v, %d rows", way, err, len(rows))
@@ -68,7 +68,7 @@ func TestCollectsAsACensorSees(t *testing.T) {
 		for _, size := range r.Size {
 			down -= int64(min(size, 0))
 		}
-		if r.Label != want.label || !r.Monitored || r.Path != -1 || down < want.least || len(r.Entropy) != len(r.Size) || len(r.Up) == 0 {
+		if r.Label != want.label || r.Monitored != (want.label == "page") || r.Path != -1 || down < want.least || len(r.Entropy) != len(r.Size) || len(r.Up) == 0 {
 			t.Errorf("%s: %s, %d bytes down in %d connections", way, r.Label, down, len(r.Up))
 		}
 		for _, up := range r.Up {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"heddle/lab/browser"
@@ -27,41 +26,13 @@ type visitor struct {
 	ways    []string
 }
 
-// visit loads one page over a new tunnel in a new browser. A failed load is recorded in the visit; an error means that
-// no visits are possible.
+// visit loads one page over a new tunnel in a new browser.
 func (v *visitor) visit(ctx context.Context, t task) (Visit, error) {
-	out := Visit{Site: t.site.Name, Round: t.round, Defended: t.defended, At: time.Now().UTC().Truncate(time.Millisecond)}
-	if err := v.in.ResetLateness(); err != nil {
-		return out, err
-	}
-	session, err := v.watch(ctx, t.site, t.defended)
-	return finish(ctx, out, session, t, v.in.Lateness().Mean, err)
-}
-
-// finish completes a visit by what was captured, or by why it failed.
-func finish(ctx context.Context, out Visit, session *observe.Session, t task, lateness float64, err error) (Visit, error) {
-	out.Seconds, out.LatenessMS = time.Since(out.At).Seconds(), lateness
-	if ctx.Err() != nil {
-		return out, ctx.Err()
-	}
-	if err == nil && lateness > late {
-		err = fmt.Errorf("the emulated links were late by %.2f ms on average", lateness)
-	}
-	if err == nil {
-		out.Rows, err = session.TraceRows(t.load)
-	}
-	if err != nil {
-		out.Error = err.Error()
-		return out, nil
-	}
-	for i := range out.Rows {
-		out.Rows[i].Monitored = t.site.Monitored
-	}
-	return out, nil
+	return v.attempt(ctx, t, func(dir string) (*observe.Session, error) { return v.watch(ctx, dir, t.site, t.defended) })
 }
 
 // watch starts the tunnel, and captures each of its paths while the page loads.
-func (v *visitor) watch(ctx context.Context, site Site, defended bool) (*observe.Session, error) {
+func (v *visitor) watch(ctx context.Context, dir string, site Site, defended bool) (*observe.Session, error) {
 	ways := v.ways
 	args := []string{"up", v.file}
 	if defended {
@@ -83,11 +54,6 @@ func (v *visitor) watch(ctx context.Context, site Site, defended bool) (*observe
 	if err := up.AwaitLog(patience, " is up: "); err != nil {
 		return nil, fmt.Errorf("heddle up: %w\n%s", err, up.Log())
 	}
-	dir, err := os.MkdirTemp(v.work, "visit-")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(dir)
 	if err := v.in.CaptureWays(ctx, dir, ways, func() error { return v.load(ctx, site) }); err != nil {
 		return nil, err
 	}

@@ -17,11 +17,9 @@ import (
 
 // world is a client with three access networks, a WireGuard server, and hosts for the sites' latencies and protocols.
 type world struct {
-	in      *lab.Instance
-	work    string
+	*stage
 	file    string // the client's wg-quick file
 	origins map[origin]server
-	stop    context.CancelFunc // ends the servers
 }
 
 // origin is what the sites on one host share.
@@ -72,9 +70,9 @@ func plan(origins []origin) lab.World {
 }
 
 func begin(ctx context.Context, s Sites) (w *world, err error) {
+	origins := s.origins()
 	w = &world{origins: map[origin]server{}}
-	ctx, w.stop = context.WithCancel(ctx)
-	if w.work, err = os.MkdirTemp("", "heddle-collect-"); err != nil {
+	if ctx, w.stage, err = raise(ctx, plan(origins)); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -82,10 +80,6 @@ func begin(ctx context.Context, s Sites) (w *world, err error) {
 			err = errors.Join(err, w.end())
 		}
 	}()
-	origins := s.origins()
-	if w.in, err = lab.Up(ctx, plan(origins), lab.Options{}); err != nil {
-		return w, err
-	}
 	w.file = filepath.Join(w.work, "tunnel.conf")
 	_, err = peer.WireGuardServer(ctx, w.in.Host("server"), peer.WireGuardConfig{
 		Endpoint: netip.AddrPortFrom(lab.ServerAddr, 51820), File: w.file, Allowed: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}})
@@ -128,13 +122,4 @@ func (w *world) serve(ctx context.Context, s Sites, i int, o origin) error {
 	}
 	w.origins[o] = server{addr, web.Certificate}
 	return nil
-}
-
-func (w *world) end() error {
-	w.stop()
-	var err error
-	if w.in != nil {
-		err = w.in.Down()
-	}
-	return errors.Join(err, os.RemoveAll(w.work))
 }

@@ -93,10 +93,11 @@ func parse(r io.Reader) (pages []Page, err error) {
 
 // args returns Chromium's flags, in addition to playwright's.
 func (v Visit) args() ([]string, error) {
-	args := append(usualArgs[:len(usualArgs):len(usualArgs)], "--host-resolver-rules=MAP "+v.Server+" "+v.Relay+", MAP * ~NOTFOUND, EXCLUDE 127.0.0.1")
+	args, rules := usualArgs[:len(usualArgs):len(usualArgs)], "MAP "+v.Server+" "+v.Relay+", MAP * ~NOTFOUND"
 	if v.SOCKS4 != "" { // by SOCKS5 Chromium would leave names to the proxy
-		args = append(args, "--proxy-server=socks4://"+v.SOCKS4)
+		args, rules = append(args, "--proxy-server=socks4://"+v.SOCKS4), rules+", EXCLUDE 127.0.0.1"
 	}
+	args = append(args, "--host-resolver-rules="+rules)
 	if v.Plain {
 		return args, nil
 	}

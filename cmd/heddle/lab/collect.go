@@ -115,6 +115,11 @@ dropped visits again. Needs root, chromium, node and npm.`,
 			if o.Heddle, err = os.Executable(); err != nil {
 				return err
 			}
+			for needing, needed := range map[string]string{"website": "over", "keep": "over", "defence": "cloud"} {
+				if flags := cmd.Flags(); flags.Changed(needing) && !flags.Changed(needed) {
+					return &path.Error{What: "--" + needing, Why: "it says nothing without --" + needed, Hint: "add --" + needed + ", or leave it out"}
+				}
+			}
 			if f.Cloud != "" {
 				return several(cmd, o, f.JSON, func() ([]collect.Summary, error) {
 					return collect.RunCloud(cmd.Context(), collect.CloudOptions{Options: o, Cloud: f.Cloud, Defences: f.Defence})
