@@ -279,20 +279,31 @@ func (d *disguised) startTor(ctx context.Context) (*peer.Tor, error) {
 func (d *disguised) visit(ctx context.Context, t task) (Visit, error) {
 	t.site.Monitored = t.site.Monitored && !d.website
 	return d.attempt(ctx, t, func(dir string) (*observe.Session, error) {
-		name, page := t.site.Name, t.site.Page
+		name, pages := t.site.Name, []string{t.site.Page}
 		if d.website {
-			page = d.pages[t.load%int64(len(d.pages))]
-			name = "/" + page
+			pages = d.browse(t.load)
+			name = "/" + pages[0]
 		}
-		if err := d.atRouter(ctx, dir, func() error { return d.load(ctx, t.site, page) }); err != nil {
+		if err := d.atRouter(ctx, dir, func() error { return d.load(ctx, t.site, pages) }); err != nil {
 			return nil, err
 		}
 		return observe.Load(name, dir, observe.Options{Contents: true})
 	})
 }
 
-// load loads a page, by a Tor of its own unless one is kept.
-func (d *disguised) load(ctx context.Context, site Site, page string) error {
+// browsed is how many pages of the website a visitor opens. A visit by Tor exchanges as much as several pages of most sites.
+const browsed = 4
+
+// browse returns the pages of a visitor, who begins with another one in each visit.
+func (d *disguised) browse(visit int64) (pages []string) {
+	for i := range int64(browsed) {
+		pages = append(pages, d.pages[(visit+i)%int64(len(d.pages))])
+	}
+	return pages
+}
+
+// load loads pages one after the other, by a Tor of its own unless one is kept.
+func (d *disguised) load(ctx context.Context, site Site, pages []string) error {
 	if d.way.transport != "" && !d.keep {
 		tor, err := d.startTor(ctx)
 		if err != nil {
@@ -304,15 +315,15 @@ func (d *disguised) load(ctx context.Context, site Site, page string) error {
 	if !d.website {
 		v.Server = site.Server() + ":443"
 	}
-	v.Contexts, v.Timeout, site.Protocol = [][]string{{page}}, loadPatience, HTTP2
+	v.Contexts, v.Timeout, site.Protocol = [][]string{pages}, loadPatience, HTTP2
 	if v.Plain {
 		site.Protocol = "http/1.1"
 	}
-	patient, cancel := context.WithTimeout(ctx, loadPatience+20*time.Second)
+	patient, cancel := context.WithTimeout(ctx, time.Duration(len(pages))*loadPatience+20*time.Second)
 	defer cancel()
-	pages, err := v.Run(patient, d.in.Host("client"))
+	seen, err := v.Run(patient, d.in.Host("client"))
 	if err != nil {
 		return err
 	}
-	return loaded(pages, site)
+	return loaded(seen, len(pages), site)
 }

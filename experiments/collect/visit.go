@@ -72,24 +72,25 @@ func (v *visitor) load(ctx context.Context, site Site) error {
 	if err != nil {
 		return err
 	}
-	return loaded(pages, site)
+	return loaded(pages, 1, site)
 }
 
-// loaded returns why a load is rejected, or nil.
-func loaded(pages []browser.Page, site Site) error {
-	if len(pages) != 1 {
+// loaded returns why a load of so many pages is rejected, or nil.
+func loaded(pages []browser.Page, want int, site Site) error {
+	if len(pages) != want {
 		return fmt.Errorf("%d pages", len(pages))
 	}
-	p := pages[0]
-	switch {
-	case p.Error != "":
-		return errors.New(p.Error)
-	case len(p.Responses) == 0:
-		return errors.New("nothing was loaded")
-	}
-	for _, r := range p.Responses {
-		if r.Protocol != "" && r.Protocol != site.Protocol {
-			return fmt.Errorf("%s came by %s, not %s", r.URL, r.Protocol, site.Protocol)
+	for _, p := range pages {
+		switch {
+		case p.Error != "":
+			return errors.New(p.Error)
+		case len(p.Responses) == 0:
+			return errors.New("nothing was loaded")
+		}
+		for _, r := range p.Responses {
+			if r.Protocol != "" && r.Protocol != site.Protocol {
+				return fmt.Errorf("%s came by %s, not %s", r.URL, r.Protocol, site.Protocol)
+			}
 		}
 	}
 	return nil

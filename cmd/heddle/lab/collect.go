@@ -107,6 +107,11 @@ dropped visits again. Needs root, chromium, node and npm.`,
   heddle lab collect --over tor,http,website-http --website dist/site-docs.db --sites twenty.json --visits 10 --out loads.parquet`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			for needing, needed := range map[string]string{"website": "over", "keep": "over", "defence": "cloud"} {
+				if cmd.Flags().Changed(needing) && !cmd.Flags().Changed(needed) {
+					return cli.Usage(&path.Error{What: "--" + needing, Why: "it says nothing without --" + needed, Hint: "add --" + needed + ", or leave it out"})
+				}
+			}
 			o := collect.Options{Visits: f.Visits, Paths: f.Paths, Schedule: []string{"--schedule", f.Schedule, "--every", f.Every},
 				Out: f.Out, Plain: f.Plain, Jobs: f.Jobs, Seed: f.Seed, Talk: cmd.ErrOrStderr(), DryRun: f.DryRun}
 			if o.Sites, err = collect.ReadSites(f.Sites); err != nil {
@@ -114,11 +119,6 @@ dropped visits again. Needs root, chromium, node and npm.`,
 			}
 			if o.Heddle, err = os.Executable(); err != nil {
 				return err
-			}
-			for needing, needed := range map[string]string{"website": "over", "keep": "over", "defence": "cloud"} {
-				if flags := cmd.Flags(); flags.Changed(needing) && !flags.Changed(needed) {
-					return &path.Error{What: "--" + needing, Why: "it says nothing without --" + needed, Hint: "add --" + needed + ", or leave it out"}
-				}
 			}
 			if f.Cloud != "" {
 				return several(cmd, o, f.JSON, func() ([]collect.Summary, error) {
