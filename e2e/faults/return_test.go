@@ -189,13 +189,14 @@ func (r *returning) cutAndRestore(server netip.AddrPort) {
 	if err := r.Link("lte").Cut(); err != nil {
 		t.Fatal(err)
 	}
-	var before uint64
-	r.await("the path that is cut is silent", func(s status) bool {
-		before = s.path("lte").Up.Packets
-		return s.path("lte").State == "silent"
-	})
+	r.await("the path that is cut is silent", func(s status) bool { return s.path("lte").State == "silent" })
 	dir := t.TempDir()
 	end := labtest.Capture(t, r.Instance, dir, map[string]string{"lte": "client/lte"})
+	var before uint64 // what the capture may have missed
+	r.await("the program says what it sent", func(s status) bool {
+		before = s.path("lte").Up.Packets
+		return true
+	})
 	r.await("the silent path is tried", func(s status) bool { return s.path("lte").Up.Packets > before })
 	if err := r.Link("lte").Restore(); err != nil {
 		t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"net/http/httputil"
 	"strings"
 
+	"heddle/internal/upstream"
 	"heddle/pseudonym"
 	"heddle/pseudonym/mutual"
 	"heddle/pseudonym/tenant/defence"
@@ -33,7 +34,7 @@ func newHandler(o Options, names *mutual.Server, hosts func(site string) bool) *
 		way.DialContext = h.inside.dial
 	}
 	h.to = &httputil.ReverseProxy{
-		Transport: whole{way, o.Rewrite},
+		Transport: whole{upstream.New(way), o.Rewrite},
 		Rewrite: func(r *httputil.ProxyRequest) {
 			e := r.In.Context().Value(entryKey{}).(*mutual.Entry)
 			r.SetURL(o.To)

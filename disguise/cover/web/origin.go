@@ -13,6 +13,7 @@ import (
 
 	"heddle/disguise/cover"
 	"heddle/internal/connlimit"
+	"heddle/internal/upstream"
 )
 
 // How long the origin has, as nginx gives it by default, and how many of its idle connections are kept.
@@ -33,8 +34,8 @@ func newOrigin(f cover.Front) *origin {
 	dialer.SetMultipathTCP(false)
 	o := &origin{}
 	o.to = httputil.ReverseProxy{
-		Transport: &http.Transport{DialContext: dialer.DialContext, ResponseHeaderTimeout: originAnswer, ExpectContinueTimeout: time.Second,
-			DisableCompression: true, MaxIdleConnsPerHost: originIdle, IdleConnTimeout: originConnect},
+		Transport: upstream.New(&http.Transport{DialContext: dialer.DialContext, ResponseHeaderTimeout: originAnswer,
+			ExpectContinueTimeout: time.Second, DisableCompression: true, MaxIdleConnsPerHost: originIdle, IdleConnTimeout: originConnect}),
 		Rewrite:      func(r *httputil.ProxyRequest) { direct(r, f) },
 		ErrorHandler: o.failed,
 		ErrorLog:     log.New(io.Discard, "", 0),

@@ -1,0 +1,109 @@
+package upstream_test
+
+import (
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+
+	"heddle/internal/upstream"
+)
+
+// server answers each request with an answer too many, which the next request must not get.
+func server(t *testing.T, start func(*httptest.Server)) *httptest.Server {
+	t.Helper()
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer c.Close()
+		first := "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na"
+		if r.Method == http.MethodHead {
+			first = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n"
+		}
+		io.WriteString(c, first+"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged")
+		io.Copy(io.Discard, c)
+	}))
+	start(s)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// An answer too many is nobody's, however soon the next request comes.
+func TestAnswerTooMany(t *testing.T) {
+	out := log.Writer()
+	log.SetOutput(io.Discard) // net/http says what it drops
+	t.Cleanup(func() { log.SetOutput(out) })
+	for name, start := range map[string]func(*httptest.Server){"http": (*httptest.Server).Start, "https": (*httptest.Server).StartTLS} {
+		t.Run(name, func(t *testing.T) {
+			s := server(t, start)
+			by := s.Client().Transport.(*http.Transport).Clone()
+			by.DialContext = (&net.Dialer{}).DialContext
+			c := &http.Client{Transport: upstream.New(by)}
+			t.Cleanup(c.CloseIdleConnections)
+			for i := range 800 {
+				method, want := http.MethodGet, "a"
+				if i%2 == 1 {
+					method, want = http.MethodHead, ""
+				}
+				r, err := c.Do(must(t, method, s.URL))
+				if err != nil {
+					t.Fatal(err)
+				}
+				text, err := io.ReadAll(r.Body)
+				r.Body.Close()
+				if err != nil || string(text) != want {
+					t.Fatalf("%s %d: %q, %v", method, i, text, err)
+				}
+			}
+		})
+	}
+}
+
+// A connection whose answers are whole is used again, by HTTP/1.1 and HTTP/2.
+func TestKeepsConnections(t *testing.T) {
+	for _, version := range []int{1, 2} {
+		s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Proto) }))
+		s.EnableHTTP2 = version == 2
+		var dialled atomic.Int32
+		s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+			if state == http.StateNew {
+				dialled.Add(1)
+			}
+		}
+		s.StartTLS()
+		t.Cleanup(s.Close)
+		by := s.Client().Transport.(*http.Transport).Clone()
+		by.DialContext = (&net.Dialer{}).DialContext
+		c := &http.Client{Transport: upstream.New(by)}
+		t.Cleanup(c.CloseIdleConnections)
+		for range 50 {
+			r, err := c.Do(must(t, http.MethodGet, s.URL))
+			if err != nil {
+				t.Fatal(err)
+			}
+			io.Copy(io.Discard, r.Body)
+			r.Body.Close()
+			if r.ProtoMajor != version {
+				t.Fatalf("%s, not HTTP/%d", r.Proto, version)
+			}
+		}
+		if n := dialled.Load(); n != 1 {
+			t.Errorf("HTTP/%d: %d connections", version, n)
+		}
+	}
+}
+
+func must(t *testing.T, method, url string) *http.Request {
+	t.Helper()
+	r, err := http.NewRequest(method, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
