@@ -125,7 +125,7 @@ func examples() []example {
 		{"application/x-www-form-urlencoded", "twice", []byte("a=aa0011223344556677&b=aa0011223344556677"), 0},
 		{"image/png", "half transparent", disc(20), 600},
 		{"image/png", "not a PNG", []byte("GIF89a"), 0},
-		{"video/mp4", "encrypted", segment(), 125},
+		{"video/mp4", "encrypted", segment(), 8 + 125},
 		{"video/mp4", "clear", bytes.Replace(segment(), []byte("senc"), []byte("free"), 1), 0},
 		{"video/mp4", "samples outside", bytes.Replace(segment(), words32(0x201, 2), words32(0x200, 2), 1), 0},
 	}, scripts(), photos(), documents(), films(), fonts())

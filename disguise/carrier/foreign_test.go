@@ -96,3 +96,28 @@ func TestDamagedMedia(t *testing.T) {
 		}
 	}
 }
+
+// Vectors of a segment change with its ciphertext, and all by the same number. Those that do not are foreign.
+func TestVectorsOfMedia(t *testing.T) {
+	first := []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xfe}
+	whole, media := segment(), For("video/mp4")
+	at := bytes.Index(whole, []byte("senc")) + 12
+	second := at + 16
+	binary.BigEndian.PutUint64(whole[at:], 7)
+	binary.BigEndian.PutUint64(whole[second:], 10)
+	payload := append(first, random(125)...)
+	made, err := media.Embed(whole, payload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := [2]uint64{binary.BigEndian.Uint64(made[at:]), binary.BigEndian.Uint64(made[second:])}; got != [2]uint64{1<<64 - 2, 1} {
+		t.Errorf("vectors %x", got)
+	}
+	if got, err := media.Extract(whole, made); err != nil || !bytes.Equal(got, payload) {
+		t.Errorf("%x, %v", got, err)
+	}
+	made[second+7]++
+	if _, err := media.Extract(whole, made); !errors.Is(err, ErrForeign) {
+		t.Errorf("a vector of its own: %v", err)
+	}
+}

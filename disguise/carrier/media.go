@@ -1,19 +1,28 @@
 package carrier
 
-import "encoding/binary"
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"slices"
+)
 
 // inMedia finds what is encrypted in segments of fragmented MP4 with Common Encryption in counter mode (ISO/IEC 23001-7, scheme cenc):
-// the ciphertext of each sample, all of which can be replaced. A player without the key sees no difference. One with the key would
+// the ciphertext of each sample, all of which can be replaced, and the initialisation vectors. A player without the key sees no difference. One with the key would
 // decode noise, so a site that hands keys to visitors is no place for this.
 func inMedia(file []byte) (slots []slot) {
+	var heads []slot // the vectors
 	top := boxes(file, 0)
 	for _, b := range top {
 		if b.kind != "moof" {
 			continue
 		}
 		for _, traf := range boxes(file[:b.end], b.body) {
-			if traf.kind == "traf" {
-				slots = append(slots, samples(file, b.at, traf)...)
+			if traf.kind != "traf" {
+				continue
+			}
+			if head, secret := samples(file, b.at, traf); len(secret) > 0 {
+				heads, slots = append(heads, head), append(slots, secret...)
 			}
 		}
 	}
@@ -28,6 +37,8 @@ func inMedia(file []byte) (slots []slot) {
 		}
 		last = s.at + s.size
 	}
+	slots = append(slots, heads...)
+	slices.SortStableFunc(slots, func(a, b slot) int { return cmp.Compare(a.at, b.at) })
 	return slots
 }
 
@@ -87,8 +98,8 @@ func (c *cursor) skip(n int) {
 	c.b = c.b[n:]
 }
 
-// samples finds the ciphertext of one track of a fragment, whose moof box begins at base.
-func samples(file []byte, base int, traf box) (slots []slot) {
+// samples finds the ciphertext of one track of a fragment, whose moof box begins at base, and the box with its vectors.
+func samples(file []byte, base int, traf box) (head slot, secret []slot) {
 	var sizes []int
 	var encryption []byte
 	size, start := 0, -1
@@ -99,7 +110,7 @@ func samples(file []byte, base int, traf box) (slots []slot) {
 			flags := c.next(4)
 			c.skip(4)
 			if flags&1 != 0 { // base-data-offset: an old way that counts from the file's beginning
-				return nil
+				return slot{}, nil
 			}
 			for _, field := range []struct{ flag, bytes int }{{2, 4}, {8, 4}} {
 				if flags&field.flag != 0 {
@@ -111,26 +122,27 @@ func samples(file []byte, base int, traf box) (slots []slot) {
 			}
 		case "trun":
 			if start >= 0 { // a second run
-				return nil
+				return slot{}, nil
 			}
 			start, sizes = runOf(c, size)
 			start += base
 		case "senc":
-			encryption = c.b
+			encryption, head.at, head.size = c.b, b.body, len(c.b)
 		}
 		if c.failed {
-			return nil
+			return slot{}, nil
 		}
 	}
 	if start < base || len(sizes) == 0 || encryption == nil {
-		return nil
+		return slot{}, nil
 	}
 	for _, vector := range []int{8, 16} { // bytes of the initialisation vector of each sample: the box does not say
-		if slots, fits := protected(&cursor{b: encryption}, vector, start, sizes); fits {
-			return slots
+		if v, secret, fits := protected(encryption, vector, start, sizes); fits {
+			head.in = v
+			return head, secret
 		}
 	}
-	return nil
+	return slot{}, nil
 }
 
 // runOf reads where the samples of a trun box begin, from the moof box, and their sizes.
@@ -170,12 +182,14 @@ func runOf(c *cursor, size int) (start int, sizes []int) {
 const maxSamples = 65536 // of one track in one fragment
 
 // protected reads a senc box. It tells whether all of it fits to the samples, whose vectors have so many bytes.
-func protected(c *cursor, vector, at int, sizes []int) (slots []slot, fits bool) {
+func protected(box []byte, vector, at int, sizes []int) (v vectors, slots []slot, fits bool) {
+	c := &cursor{b: box}
 	parts := c.next(4)&2 != 0
 	if c.next(4) != len(sizes) {
-		return nil, false
+		return nil, nil, false
 	}
 	for _, size := range sizes {
+		v = append(v, len(box)-len(c.b))
 		c.skip(vector)
 		end := at + size
 		if !parts {
@@ -190,12 +204,47 @@ func protected(c *cursor, vector, at int, sizes []int) (slots []slot, fits bool)
 			}
 			at += secret
 			if c.failed || at > end {
-				return nil, false
+				return nil, nil, false
 			}
 		}
 		if c.failed || at != end {
-			return nil, false
+			return nil, nil, false
 		}
 	}
-	return slots, len(c.b) == 0 && !c.failed
+	return v, slots, len(c.b) == 0 && !c.failed
+}
+
+// vectors are the offsets of the initialisation vectors in a senc box. The first eight bytes of each are a number, all of which grow by the
+// same: other ciphertext under a vector that an observer has seen would be no encryption in counter mode, and packagers count vectors up.
+type vectors []int
+
+const vectorNumber = 8 // bytes
+
+// Capacity implements [Carrier].
+func (vectors) Capacity([]byte) int { return vectorNumber }
+
+// Embed implements [Carrier].
+func (v vectors) Embed(original, payload []byte) ([]byte, error) {
+	if len(payload) != vectorNumber {
+		return nil, wrongSize(len(payload))
+	}
+	out := bytes.Clone(original)
+	more := binary.BigEndian.Uint64(payload) - binary.BigEndian.Uint64(original[v[0]:])
+	for _, at := range v {
+		binary.BigEndian.PutUint64(out[at:], binary.BigEndian.Uint64(original[at:])+more)
+	}
+	return out, nil
+}
+
+// Extract implements [Carrier].
+func (v vectors) Extract(original, changed []byte) ([]byte, error) {
+	if len(changed) != len(original) {
+		return nil, ErrForeign
+	}
+	payload := changed[v[0] : v[0]+vectorNumber]
+	again, err := v.Embed(original, payload)
+	if err != nil || !bytes.Equal(again, changed) {
+		return nil, ErrForeign
+	}
+	return payload, nil
 }

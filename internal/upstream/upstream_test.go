@@ -39,19 +39,20 @@ func TestAnswerTooMany(t *testing.T) {
 	out := log.Writer()
 	log.SetOutput(io.Discard) // net/http says what it drops
 	t.Cleanup(func() { log.SetOutput(out) })
-	for name, start := range map[string]func(*httptest.Server){"http": (*httptest.Server).Start, "https": (*httptest.Server).StartTLS} {
-		t.Run(name, func(t *testing.T) {
-			s := server(t, start)
-			by := s.Client().Transport.(*http.Transport).Clone()
-			by.DialContext = (&net.Dialer{}).DialContext
-			c := &http.Client{Transport: upstream.New(by)}
-			t.Cleanup(c.CloseIdleConnections)
-			for i := range 800 {
+	for _, by := range []struct {
+		name     string
+		start    func(*httptest.Server)
+		requests int // several times as many as it takes without the wait
+	}{{"http", (*httptest.Server).Start, 1000}, {"https", (*httptest.Server).StartTLS, 300}} {
+		t.Run(by.name, func(t *testing.T) {
+			s := server(t, by.start)
+			c := client(t, s)
+			for i := range by.requests {
 				method, want := http.MethodGet, "a"
 				if i%2 == 1 {
 					method, want = http.MethodHead, ""
 				}
-				r, err := c.Do(must(t, method, s.URL))
+				r, err := c.Do(request(t, method, s.URL))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -78,12 +79,9 @@ func TestKeepsConnections(t *testing.T) {
 		}
 		s.StartTLS()
 		t.Cleanup(s.Close)
-		by := s.Client().Transport.(*http.Transport).Clone()
-		by.DialContext = (&net.Dialer{}).DialContext
-		c := &http.Client{Transport: upstream.New(by)}
-		t.Cleanup(c.CloseIdleConnections)
+		c := client(t, s)
 		for range 50 {
-			r, err := c.Do(must(t, http.MethodGet, s.URL))
+			r, err := c.Do(request(t, http.MethodGet, s.URL))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -99,7 +97,16 @@ func TestKeepsConnections(t *testing.T) {
 	}
 }
 
-func must(t *testing.T, method, url string) *http.Request {
+// client gives a client of a server, by the transport under test.
+func client(t *testing.T, s *httptest.Server) *http.Client {
+	by := s.Client().Transport.(*http.Transport).Clone()
+	by.DialContext = (&net.Dialer{}).DialContext
+	c := &http.Client{Transport: upstream.New(by)}
+	t.Cleanup(c.CloseIdleConnections)
+	return c
+}
+
+func request(t *testing.T, method, url string) *http.Request {
 	t.Helper()
 	r, err := http.NewRequest(method, url, nil)
 	if err != nil {
