@@ -8,8 +8,8 @@ import (
 )
 
 // inMedia finds what is encrypted in segments of fragmented MP4 with Common Encryption in counter mode (ISO/IEC 23001-7, scheme cenc):
-// the ciphertext of each sample, all of which can be replaced, and the initialisation vectors. A player without the key sees no difference. One with the key would
-// decode noise, so a site that hands keys to visitors is no place for this.
+// the ciphertext of each sample, all of which can be replaced, and the initialisation vectors. A player without the key sees no difference.
+// One with the key would decode noise, so a site that hands keys to visitors is no place for this.
 func inMedia(file []byte) (slots []slot) {
 	var heads []slot // the vectors
 	top := boxes(file, 0)
@@ -241,7 +241,7 @@ func (v vectors) Extract(original, changed []byte) ([]byte, error) {
 	if len(changed) != len(original) {
 		return nil, ErrForeign
 	}
-	payload := changed[v[0] : v[0]+vectorNumber]
+	payload := bytes.Clone(changed[v[0] : v[0]+vectorNumber])
 	again, err := v.Embed(original, payload)
 	if err != nil || !bytes.Equal(again, changed) {
 		return nil, ErrForeign

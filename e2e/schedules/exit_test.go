@@ -77,12 +77,12 @@ func oneExit(t *testing.T) error {
 	if len(clients) != 2 || clients[1] == clients[2] || clients[1].Addr() != proxyAt.Addr() || clients[2].Addr() != proxyAt.Addr() {
 		t.Errorf("the server saw the sessions come from %v", clients)
 	}
-	return w.onlyProxy(seen)
+	return w.onlyProxy(seen, 2*2*1200)
 }
 
 // onlyProxy wants QUIC with the proxy and nothing else on each way. It returns why a way saw another part of the sessions' bytes, up and down,
 // than it should. Packets are no measure: on a busy machine QUIC puts several datagrams into one.
-func (w *world) onlyProxy(seen map[string][]packet) (few error) {
+func (w *world) onlyProxy(seen map[string][]packet, datagrams int) (few error) {
 	w.t.Helper()
 	carried, all := map[string]int{}, 0
 	for _, way := range lab.Ways {
@@ -102,6 +102,9 @@ func (w *world) onlyProxy(seen map[string][]packet) (few error) {
 				all += len(p.payload)
 			}
 		}
+	}
+	if all < datagrams*datagramBytes {
+		w.t.Fatalf("all ways saw %d bytes, less than those of %d datagrams", all, datagrams)
 	}
 	for _, way := range lab.Ways {
 		if share := float64(carried[way]) / float64(all); share < 0.15 || share > 0.55 {
