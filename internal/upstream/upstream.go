@@ -4,6 +4,8 @@ package upstream
 import (
 	"context"
 	"crypto/tls"
+	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -74,6 +76,14 @@ func (c *conn) Read(b []byte) (int, error) {
 func (c *conn) Close() error {
 	c.set(false, true)
 	return c.Conn.Close()
+}
+
+// CloseWrite ends this direction, which a proxy does where the client of an upgraded connection did.
+func (c *conn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return fmt.Errorf("one direction of %T: %w", c.Conn, errors.ErrUnsupported)
 }
 
 // awaitEmpty waits until all that came was used, or the connection is at its end.

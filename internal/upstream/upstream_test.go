@@ -97,6 +97,41 @@ func TestKeepsConnections(t *testing.T) {
 	}
 }
 
+// A client of an upgraded connection may end its direction first, and still gets what the server says then.
+func TestHalfClose(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, both, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer c.Close()
+		io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		said, _ := io.ReadAll(both)
+		c.Write(said)
+	}))
+	t.Cleanup(s.Close)
+	r := request(t, http.MethodGet, s.URL)
+	r.Header.Set("Connection", "Upgrade")
+	r.Header.Set("Upgrade", "echo")
+	a, err := client(t, s).Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Body.Close()
+	both := a.Body.(interface {
+		io.ReadWriter
+		CloseWrite() error
+	})
+	io.WriteString(both, "said")
+	if err := both.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if heard, err := io.ReadAll(both); err != nil || string(heard) != "said" {
+		t.Errorf("%q, %v", heard, err)
+	}
+}
+
 // client gives a client of a server, by the transport under test.
 func client(t *testing.T, s *httptest.Server) *http.Client {
 	by := s.Client().Transport.(*http.Transport).Clone()
