@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -51,8 +52,13 @@ type iperfOutput struct {
 	} `json:"end"`
 }
 
-// busy is how iperf3 answers as long as it has not seen the end of the test before.
-const busy = "the server is busy running a test"
+// refusals are how a client of iperf3 ends as long as the server has not seen the end of the test before. The server closes such a connection
+// without reading it, so that a reset may overtake its answer.
+var refusals = []string{"the server is busy running a test", "unable to receive control message: Connection reset by peer"}
+
+func busy(err error) bool {
+	return err != nil && slices.ContainsFunc(refusals, func(said string) bool { return strings.Contains(err.Error(), said) })
+}
 
 // Iperf runs one test from a host and waits for it. While the server is busy, for at most a minute, it asks again.
 func Iperf(ctx context.Context, host *lab.Host, t IperfTest) (IperfResult, error) {
@@ -70,7 +76,7 @@ func Iperf(ctx context.Context, host *lab.Host, t IperfTest) (IperfResult, error
 	}
 	for end := time.Now().Add(time.Minute); ; {
 		result, err := iperf(ctx, host, t.For+t.Omit+40*time.Second, args)
-		if err == nil || !strings.Contains(err.Error(), busy) || time.Now().After(end) {
+		if !busy(err) || time.Now().After(end) {
 			return result, err
 		}
 		select {

@@ -195,13 +195,16 @@ func TestParseIperf(t *testing.T) {
 		out  string
 		err  error
 		want string
+		busy bool
 	}{
-		{`{"error":"unable to connect"}`, errors.New("exit status 1"), "unable to connect"},
-		{`{"error":"odd"}`, nil, "odd"},
-		{`{"end":{}}`, nil, "nothing was received"},
-		{`no json`, errors.New("exit status 2"), "exit status 2"},
+		{`{"error":"unable to connect"}`, errors.New("exit status 1"), "unable to connect", false},
+		{`{"error":"the server is busy running a test. try again later"}`, errors.New("exit status 1"), "busy", true},
+		{`{"error":"unable to receive control message: Connection reset by peer"}`, errors.New("exit status 1"), "reset", true},
+		{`{"error":"odd"}`, nil, "odd", false},
+		{`{"end":{}}`, nil, "nothing was received", false},
+		{`no json`, errors.New("exit status 2"), "exit status 2", false},
 	} {
-		if _, err := parseIperf([]byte(c.out), c.err); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := parseIperf([]byte(c.out), c.err); err == nil || !strings.Contains(err.Error(), c.want) || busy(err) != c.busy {
 			t.Errorf("%s: %v", c.out, err)
 		}
 	}
