@@ -13,7 +13,8 @@ import (
 )
 
 // Transport is an [http.Transport] that uses no connection again on which more came than the answer. net/http looks for that too, but in another
-// goroutine: the next visitor's request may be there first, and gets what came as its answer (response splitting, CWE-113).
+// goroutine: the next visitor's request may be there first, and gets what came as its answer (response splitting, CWE-113). What arrives while the
+// next request is on its way is its answer to every proxy of HTTP/1.1. That includes bytes that the reader is just taking from the kernel.
 type Transport struct{ http *http.Transport }
 
 // New returns a transport that dials and behaves as t, which is not used otherwise. t needs DialContext.
@@ -56,7 +57,7 @@ type conn struct {
 	waiting, ended bool
 }
 
-// set changes the state. Nobody waits for it to become less.
+// set changes the state, of which the end is final, and wakes who waits for it.
 func (c *conn) set(waiting, ended bool) {
 	c.changed.L.Lock()
 	defer c.changed.L.Unlock()

@@ -12,16 +12,26 @@ import (
 	"heddle/internal/upstream"
 )
 
-// server answers each request with an answer too many, which the next request must not get.
-func server(t *testing.T, start func(*httptest.Server)) *httptest.Server {
-	t.Helper()
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c, _, err := http.NewResponseController(w).Hijack()
+// raw lets a function write what a server of HTTP never would.
+func raw(t *testing.T, answer func(c io.ReadWriter, r *http.Request)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, buffered, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			t.Error(err)
 			return
 		}
 		defer c.Close()
+		answer(struct {
+			io.Reader
+			io.Writer
+		}{buffered, c}, r)
+	})
+}
+
+// server answers each request with an answer too many, which the next request must not get.
+func server(t *testing.T, start func(*httptest.Server)) *httptest.Server {
+	t.Helper()
+	s := httptest.NewUnstartedServer(raw(t, func(c io.ReadWriter, r *http.Request) {
 		first := "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na"
 		if r.Method == http.MethodHead {
 			first = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n"
@@ -99,15 +109,9 @@ func TestKeepsConnections(t *testing.T) {
 
 // A client of an upgraded connection may end its direction first, and still gets what the server says then.
 func TestHalfClose(t *testing.T) {
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c, both, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer c.Close()
+	s := httptest.NewServer(raw(t, func(c io.ReadWriter, _ *http.Request) {
 		io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
-		said, _ := io.ReadAll(both)
+		said, _ := io.ReadAll(c)
 		c.Write(said)
 	}))
 	t.Cleanup(s.Close)
