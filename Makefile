@@ -91,7 +91,7 @@ bench: build
 # After a change of a BPF program: needs clang and llvm-strip, of the version that internal/bpf/bpftest names.
 .PHONY: bpf
 bpf:
-	$(GO) generate ./split/kernel ./pseudonym/gateway/v6switch
+	$(GO) generate ./split/kernel ./pseudonym/gateway/bpfswitch ./pseudonym/gateway/v6switch
 
 # The man pages, and docs/reference.md, from the commands themselves.
 man: build

@@ -17,6 +17,7 @@ import (
 	"heddle/pseudonym/address"
 	"heddle/pseudonym/cloud"
 	"heddle/pseudonym/gateway"
+	"heddle/pseudonym/gateway/lead"
 	"heddle/pseudonym/gateway/v6switch"
 	"heddle/pseudonym/mutual"
 	"heddle/pseudonym/store"
@@ -27,36 +28,37 @@ import (
 
 // PseudonymCloud is the cloud.toml of an operator. Its keys are no flags, since a database's URL may have a password.
 type PseudonymCloud struct {
-	Zone        string        `toml:"zone"`         // domain of the pseudonyms
-	Keys        string        `toml:"keys"`         // directory of the keys; that of the file if empty
-	Database    string        `toml:"database"`     // file of SQLite, or URL of PostgreSQL
-	Gateways    []string      `toml:"gateways"`     // addresses that the nameserver gives
-	Listen      []string      `toml:"listen"`       // of the gateway, [HOST]:PORT
-	DNS         []string      `toml:"dns"`          // of the nameserver, UDP and TCP
-	Store       string        `toml:"store"`        // where the store listens, and gateways find it
-	Stores      []string      `toml:"stores"`       // where gateways find all stores, if there are several
-	Linker      string        `toml:"linker"`       // where the linker listens, and gateways find it
-	Linkers     []string      `toml:"linkers"`      // where gateways find all linkers, if there are several
-	GatewayMode string        `toml:"gateway-mode"` // how the gateway leads connections to tenants
-	V6Prefix    string        `toml:"v6-prefix"`    // of pseudo-addresses, a /64 that is routed to the switch; none if empty
-	V6Device    string        `toml:"v6-device"`    // where clients' packets arrive at the switch
-	GatewayFrom []string      `toml:"gateway-from"` // networks that gateways come from to the store and the linker, CIDR
-	Tenants     string        `toml:"tenants"`      // where sidecars ask the store
-	Life        time.Duration `toml:"life"`         // of a pseudonym, until it is renewed
-	Most        int           `toml:"most"`         // pseudonyms of one person
-	Work        int           `toml:"work"`         // two to the power of it is what a proof of work costs, in hashes; 0 for none
-	Login       string        `toml:"login"`        // URL of a provider of accounts (OpenID Connect); people need none if empty
-	LoginClient string        `toml:"login-client"` // how the provider knows the store
-	LoginSecret string        `toml:"login-secret"` // file of what proves that to the provider
-	Certificate string        `toml:"certificate"`  // file with the public certificate of the store's and the linker's plain names
-	Key         string        `toml:"key"`          // file of its key
-	Audit       string        `toml:"audit"`        // file of the audit log; none if empty
-	Metrics     string        `toml:"metrics"`      // where Prometheus asks, [HOST]:PORT; nowhere if empty
+	Zone        string        `toml:"zone"`           // domain of the pseudonyms
+	Keys        string        `toml:"keys"`           // directory of the keys; that of the file if empty
+	Database    string        `toml:"database"`       // file of SQLite, or URL of PostgreSQL
+	Gateways    []string      `toml:"gateways"`       // addresses that the nameserver gives
+	Listen      []string      `toml:"listen"`         // of the gateway, [HOST]:PORT
+	DNS         []string      `toml:"dns"`            // of the nameserver, UDP and TCP
+	Store       string        `toml:"store"`          // where the store listens, and gateways find it
+	Stores      []string      `toml:"stores"`         // where gateways find all stores, if there are several
+	Linker      string        `toml:"linker"`         // where the linker listens, and gateways find it
+	Linkers     []string      `toml:"linkers"`        // where gateways find all linkers, if there are several
+	GatewayMode string        `toml:"gateway-mode"`   // how the gateway leads connections to tenants
+	Switch      string        `toml:"gateway-switch"` // what leads the packets of connections that a gateway handed over
+	V6Prefix    string        `toml:"v6-prefix"`      // of pseudo-addresses, a /64 that is routed to the switch; none if empty
+	V6Device    string        `toml:"v6-device"`      // where clients' packets arrive at the switch
+	GatewayFrom []string      `toml:"gateway-from"`   // networks that gateways come from to the store and the linker, CIDR
+	Tenants     string        `toml:"tenants"`        // where sidecars ask the store
+	Life        time.Duration `toml:"life"`           // of a pseudonym, until it is renewed
+	Most        int           `toml:"most"`           // pseudonyms of one person
+	Work        int           `toml:"work"`           // two to the power of it is what a proof of work costs, in hashes; 0 for none
+	Login       string        `toml:"login"`          // URL of a provider of accounts (OpenID Connect); people need none if empty
+	LoginClient string        `toml:"login-client"`   // how the provider knows the store
+	LoginSecret string        `toml:"login-secret"`   // file of what proves that to the provider
+	Certificate string        `toml:"certificate"`    // file with the public certificate of the store's and the linker's plain names
+	Key         string        `toml:"key"`            // file of its key
+	Audit       string        `toml:"audit"`          // file of the audit log; none if empty
+	Metrics     string        `toml:"metrics"`        // where Prometheus asks, [HOST]:PORT; nowhere if empty
 }
 
 // DefaultPseudonymCloud returns the default settings, which lack the zone and the gateways' addresses.
 func DefaultPseudonymCloud() PseudonymCloud {
-	return PseudonymCloud{Database: "pseudonyms.db", Listen: []string{":443"}, DNS: []string{":53"}, Store: "127.0.0.1:4480", Linker: "127.0.0.1:4482", GatewayMode: string(gateway.Auto), GatewayFrom: loopback(),
+	return PseudonymCloud{Database: "pseudonyms.db", Listen: []string{":443"}, DNS: []string{":53"}, Store: "127.0.0.1:4480", Linker: "127.0.0.1:4482", GatewayMode: string(gateway.Auto), Switch: string(lead.Auto), GatewayFrom: loopback(),
 		Tenants: ":4481", Life: store.DefaultLife, Most: store.DefaultMost, Work: store.DefaultWork, Audit: "audit.log"}
 }
 
@@ -92,6 +94,9 @@ func (c PseudonymCloud) problems() problems {
 	checkEach(wrong, "dns", c.DNS, checkListen)
 	if !slices.Contains(gateway.Modes(), c.GatewayMode) {
 		wrong.say("gateway-mode", c.GatewayMode+" is not known", "one of "+strings.Join(gateway.Modes(), ", "))
+	}
+	if !slices.Contains(lead.Kinds(), c.Switch) {
+		wrong.say("gateway-switch", c.Switch+" is not known", "one of "+strings.Join(lead.Kinds(), ", "))
 	}
 	c.addressProblems(wrong)
 	checkEach(wrong, "gateway-from", c.GatewayFrom, checkNetwork)
@@ -203,7 +208,7 @@ func networks(all []string) (parsed []netip.Prefix) {
 func (c PseudonymCloud) Options() (cloud.Options, error) {
 	zone, err := pseudonym.ParseZone(c.Zone)
 	o := cloud.Options{Zone: zone, Dir: c.Keys, Database: c.Database, Stores: orOne(c.Stores, c.Store), Linkers: orOne(c.Linkers, c.Linker), From: networks(c.GatewayFrom), Life: c.Life, Most: c.Most,
-		Work: c.Work, Login: c.Login, Client: c.LoginClient, Secret: c.LoginSecret, Audit: c.Audit, Mode: gateway.Mode(c.GatewayMode), Device: c.V6Device, Ports: c.ports(), Certificate: c.Certificate, Key: c.Key}
+		Work: c.Work, Login: c.Login, Client: c.LoginClient, Secret: c.LoginSecret, Audit: c.Audit, Mode: gateway.Mode(c.GatewayMode), Switch: lead.Kind(c.Switch), Device: c.V6Device, Ports: c.ports(), Certificate: c.Certificate, Key: c.Key}
 	if p, err := netip.ParsePrefix(c.V6Prefix); err == nil {
 		o.Prefix = p
 	}

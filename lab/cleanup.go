@@ -85,7 +85,7 @@ func sweep(s State) error {
 	for _, name := range s.namespaces() {
 		errs = append(errs, deleteNamespace(name))
 	}
-	errs = append(errs, os.RemoveAll(dir(s.Name)))
+	errs = append(errs, removeDir(s.Name))
 	return errors.Join(errs...)
 }
 
@@ -141,7 +141,7 @@ func takeDownUnknown(name string) error {
 			ours = append(ours, o)
 		}
 	}
-	return errors.Join(removeNamespaces(ours), os.RemoveAll(dir(name)))
+	return errors.Join(removeNamespaces(ours), removeDir(name))
 }
 
 func removeNamespaces(names []string) error {

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -88,5 +89,31 @@ func privateMounts(home string) error {
 	if err := unix.Mount("heddle", "/sys", "sysfs", unix.MS_NOSUID|unix.MS_NOEXEC|unix.MS_NODEV, ""); err != nil {
 		return fmt.Errorf("mount sysfs: %w", err)
 	}
+	if err := unix.Mount(filepath.Join(home, "bpf"), "/sys/fs/bpf", "", unix.MS_BIND, ""); err != nil && err != unix.ENOENT {
+		return fmt.Errorf("mount the host's BPF file system: %w", err)
+	}
 	return nil
+}
+
+// mountBPF gives a host a BPF file system, if the kernel has it, in which its programs share maps of BPF. removeDir unmounts it.
+func mountBPF(home string) error {
+	at := filepath.Join(home, "bpf")
+	if err := os.Mkdir(at, 0o700); err != nil {
+		return err
+	}
+	if err := unix.Mount("heddle", at, "bpf", unix.MS_NOSUID|unix.MS_NOEXEC|unix.MS_NODEV, "mode=0700"); err != nil && err != unix.ENODEV {
+		return &os.PathError{Op: "mount bpf", Path: at, Err: err}
+	}
+	return nil
+}
+
+// removeDir removes the state directory of an instance.
+func removeDir(name string) error {
+	mounts, err := filepath.Glob(filepath.Join(dir(name), "*", "bpf"))
+	for _, at := range mounts {
+		if e := unix.Unmount(at, unix.MNT_DETACH); e != nil && e != unix.EINVAL {
+			err = errors.Join(err, &os.PathError{Op: "unmount", Path: at, Err: e})
+		}
+	}
+	return errors.Join(err, os.RemoveAll(dir(name)))
 }

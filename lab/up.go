@@ -193,6 +193,9 @@ func writeHostFiles(s State, spec HostSpec) error {
 			return err
 		}
 	}
+	if err := mountBPF(home); err != nil {
+		return err
+	}
 	hosts := "127.0.0.1 localhost\n::1 localhost\n"
 	for _, n := range s.World.Names {
 		hosts += n.Addr.String() + " " + n.Name + "\n"

@@ -47,33 +47,38 @@ func sockets(t *testing.T, from, to *Host, addr string) (out, in *net.UDPConn) {
 	return out, in
 }
 
-// send sends n datagrams and waits until the emulator has dealt with all of them.
-func send(t *testing.T, link *Link, out *net.UDPConn, n, size int) Counters {
+// send sends n datagrams and waits until the emulator has dealt with all of them. It sends no more at once than the link's devices queue
+// (1000 packets), however late the emulator takes them.
+func send(t *testing.T, link *Link, out *net.UDPConn, n, size int) (now Counters) {
 	t.Helper()
-	status := func() Counters {
-		s, err := link.Status()
-		if err != nil {
-			t.Fatal(err)
+	const burst = 500
+	await := func(done func() bool) {
+		t.Helper()
+		for deadline := time.Now().Add(polltest.Patience); ; time.Sleep(ms) {
+			s, err := link.Status()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if now = s.AtoB; done() {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("after %v: %+v", polltest.Patience, now)
+			}
 		}
-		return s.AtoB
 	}
-	before := status()
-	for range n {
+	await(func() bool { return true })
+	before := now.Packets
+	for i := range n {
 		if _, err := out.Write(make([]byte, size)); err != nil {
 			t.Fatal(err)
 		}
-	}
-	deadline := time.Now().Add(polltest.Patience)
-	for {
-		now := status()
-		if now.Packets-before.Packets >= uint64(n) && now.Packets == now.Delivered+now.Lost+now.Overflowed+now.Refused {
-			return now
+		if sent := uint64(i + 1); sent%burst == 0 || i+1 == n {
+			await(func() bool { return now.Packets-before >= sent })
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("after %v: %+v", polltest.Patience, now)
-		}
-		time.Sleep(ms)
 	}
+	await(func() bool { return now.Packets == now.Delivered+now.Lost+now.Overflowed+now.Refused })
+	return now
 }
 
 func TestThreeWaysReachTheServer(t *testing.T) {

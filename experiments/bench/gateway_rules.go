@@ -6,11 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"path/filepath"
 	"time"
 
-	"github.com/google/nftables"
+	"github.com/cilium/ebpf"
 
-	"heddle/internal/nft"
+	"heddle/internal/bpf"
 	"heddle/lab"
 )
 
@@ -40,46 +41,43 @@ func fetchWithRules(ctx context.Context, s *stage, w way, n int, quick bool) (fi
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, rules.conn.CloseLasting()) }()
-	added, err := rules.each(ctx, n, rules.conn.SetAddElements)
+	defer func() { err = errors.Join(err, rules.to.Close(), rules.back.Close()) }()
+	added, err := rules.each(ctx, n, func(m *ebpf.Map, source, destination, instead netip.AddrPort) error {
+		return m.Put(ruleKey(source, destination), rule(instead))
+	})
 	if err != nil {
 		return nil, err
 	}
 	figures, err = fetchLatency(ctx, w, usual, quick)
-	removed, other := rules.each(ctx, n, rules.conn.SetDeleteElements)
+	removed, other := rules.each(ctx, n, func(m *ebpf.Map, source, destination, _ netip.AddrPort) error {
+		return m.Delete(ruleKey(source, destination))
+	})
 	if n > 0 {
 		figures = append(figures, figure{"insert", "insert", "rules/s", float64(n) / added.Seconds()}, figure{"delete", "delete", "rules/s", float64(n) / removed.Seconds()})
 	}
 	return figures, errors.Join(err, other)
 }
 
-// switchRules are the maps of IPv4 in the switch of the gateway's machine.
-type switchRules struct {
-	conn     *nftables.Conn
-	to, back *nftables.Set
-}
+// switchRules are the maps of the BPF switch on the gateway's machine.
+type switchRules struct{ to, back *ebpf.Map }
 
 func openRules(host *lab.Host) (r switchRules, err error) {
-	err = host.Do(func() (err error) {
-		r.conn, err = nft.Connect(nftables.AsLasting())
-		return err
-	})
-	set := func(name string) *nftables.Set {
-		return &nftables.Set{Table: nft.Inet("heddle_gateway"), Name: name, HasTimeout: true}
+	dirs, err := filepath.Glob(filepath.Join(host.Dir(), "bpf", "heddle", "net-*"))
+	if err != nil || len(dirs) != 1 {
+		return r, fmt.Errorf("the gateway's machine has BPF switches %q, %w", dirs, err)
 	}
-	r.to, r.back = set("to4"), set("back4")
+	if r.to, err = ebpf.LoadPinnedMap(filepath.Join(dirs[0], "heddle_to"), nil); err == nil {
+		r.back, err = ebpf.LoadPinnedMap(filepath.Join(dirs[0], "heddle_back"), nil)
+	}
 	return r, err
 }
 
 // each does something with n rules, those of one connection after those of another, as a gateway adds them. It returns how long it took.
-func (r switchRules) each(ctx context.Context, n int, do func(*nftables.Set, []nftables.SetElement) error) (time.Duration, error) {
-	const idle = 10 * time.Minute // as long as a gateway lets them be without packets
+func (r switchRules) each(ctx context.Context, n int, do func(m *ebpf.Map, source, destination, instead netip.AddrPort) error) (time.Duration, error) {
 	began := time.Now()
 	for i := range n / 2 {
 		client, gateway, tenant := movedConnection(i)
-		err := errors.Join(do(r.to, []nftables.SetElement{{Key: ruleKey(client, gateway), Val: tenant.Addr().AsSlice(), Timeout: idle}}),
-			do(r.back, []nftables.SetElement{{Key: ruleKey(tenant, client), Val: gateway.Addr().AsSlice(), Timeout: idle}}), r.conn.Flush(), ctx.Err())
-		if err != nil {
+		if err := errors.Join(do(r.to, client, gateway, tenant), do(r.back, tenant, client, gateway), ctx.Err()); err != nil {
 			return 0, fmt.Errorf("rules of connection %d: %w", i, err)
 		}
 	}
@@ -94,11 +92,15 @@ func movedConnection(i int) (client, gateway, tenant netip.AddrPort) {
 	return netip.AddrPortFrom(at, uint16(first+i%ports)), netip.AddrPortFrom(lab.CloudGateway, 443), netip.AddrPortFrom(movedSite, 443)
 }
 
-// ruleKey is source and destination of packets, as the switch keeps them.
-func ruleKey(source, destination netip.AddrPort) (b []byte) {
-	for _, a := range []netip.AddrPort{source, destination} {
-		b = append(b, a.Addr().AsSlice()...)
-		b = append(binary.BigEndian.AppendUint16(b, a.Port()), 0, 0) // registers have four bytes
-	}
-	return b
+// ruleKey is source and destination of packets, as the switch keeps them: two addresses, and then two ports.
+func ruleKey(source, destination netip.AddrPort) []byte {
+	from, to := source.Addr().As16(), destination.Addr().As16()
+	b := append(from[:], to[:]...)
+	return binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(b, source.Port()), destination.Port())
+}
+
+// rule is what the switch keeps: the time of the last packet, the address to write, and what happened to the connection.
+func rule(instead netip.AddrPort) []byte {
+	to := instead.Addr().As16()
+	return append(append(binary.NativeEndian.AppendUint64(nil, bpf.Monotonic()), to[:]...), make([]byte, 8)...)
 }

@@ -118,7 +118,7 @@ func TestRulesDiffer(t *testing.T) {
 	for i := range 200_000 {
 		client, gateway, tenant := movedConnection(i)
 		for _, key := range [][]byte{ruleKey(client, gateway), ruleKey(tenant, client)} {
-			if len(key) != 16 || seen[string(key)] {
+			if len(key) != 36 || seen[string(key)] {
 				t.Fatalf("connection %d of %v: key %x", i, client, key)
 			}
 			seen[string(key)] = true

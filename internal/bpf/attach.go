@@ -70,8 +70,15 @@ func (f *Filter) Apply() error {
 }
 
 // Replace puts the program in the place of that of the filter with the name, so that no packet passes between the two. Without such a
-// filter it is Apply.
+// filter it is Apply, to a device that gets a clsact if it has none.
 func (f *Filter) Replace() error {
+	if has, err := HasClsact(f.Index); err != nil {
+		return err
+	} else if !has {
+		if err := (&Clsact{Device: f.Device, Index: f.Index}).Apply(); err != nil && !errors.Is(err, unix.EEXIST) {
+			return err
+		}
+	}
 	n, err := f.each(func(before netlink.Filter) error {
 		at := *before.Attrs()
 		return netlink.FilterReplace(&netlink.BpfFilter{FilterAttrs: at, Fd: f.Program.FD(), Name: f.Name, DirectAction: true})

@@ -67,6 +67,9 @@ func Out(device string) []expr.Any { return Equal(meta(expr.MetaKeyOIFNAME), nam
 
 func Mark(mark uint32) []expr.Any { return Equal(meta(expr.MetaKeyMARK), number(mark)) }
 
+// Priority matches packets of a class of traffic control.
+func Priority(class uint32) []expr.Any { return Equal(meta(expr.MetaKeyPRIORITY), number(class)) }
+
 func ConnectionMark(mark uint32) []expr.Any {
 	return Equal(&expr.Ct{Key: expr.CtKeyMARK, Register: 1}, number(mark))
 }

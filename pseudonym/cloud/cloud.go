@@ -20,6 +20,7 @@ import (
 	"heddle/pseudonym/ca"
 	"heddle/pseudonym/database"
 	"heddle/pseudonym/gateway"
+	"heddle/pseudonym/gateway/lead"
 	"heddle/pseudonym/linker"
 	"heddle/pseudonym/mutual"
 	"heddle/pseudonym/store"
@@ -50,6 +51,7 @@ type Options struct {
 	Secret   string // file of what proves that to the provider
 	Audit    string // file of the audit log; empty for none
 	Mode     gateway.Mode
+	Switch   lead.Kind    // of connections that move
 	Prefix   netip.Prefix // of pseudo-addresses, a /64 that is routed to the switch; none if it is not valid
 	Device   string       // where clients' packets arrive at the switch
 	Ports    []uint16     // that the switch leads to tenants, those of the gateway

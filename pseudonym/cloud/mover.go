@@ -11,6 +11,8 @@ import (
 	"heddle/pseudonym/ca"
 	"heddle/pseudonym/database"
 	"heddle/pseudonym/gateway"
+	"heddle/pseudonym/gateway/bpfswitch"
+	"heddle/pseudonym/gateway/lead"
 	"heddle/pseudonym/gateway/nftswitch"
 )
 
@@ -65,7 +67,7 @@ func newMover(o Options, seal *database.Seal) (*gateway.Mover, error) {
 		return nil, err
 	}
 	m := gateway.NewMover(identity, func() (gateway.Switch, error) {
-		s, err := openSwitch()
+		s, err := openSwitch(o)
 		if err != nil && o.Mode != gateway.Handoff {
 			o.Log.Warn("connections are relayed that could move to a tenant", "error", err, "hint", errhint.Of(err))
 		}
@@ -77,9 +79,36 @@ func newMover(o Options, seal *database.Seal) (*gateway.Mover, error) {
 	return m, nil
 }
 
-func openSwitch() (gateway.Switch, error) {
+// openSwitch opens the switch of the options' kind. In its place Auto takes nftables, which needs fewer rights and is slower.
+func openSwitch(o Options) (gateway.Switch, error) {
 	if err := tcprepair.Allowed(); err != nil {
 		return nil, err
 	}
-	return nftswitch.New()
+	if o.Switch == lead.NFT {
+		return nftswitch.New()
+	}
+	s, err := bpfswitch.New(bpfswitch.Options{})
+	if err == nil || o.Switch == lead.BPF {
+		return s, err
+	}
+	instead, other := nftswitch.New()
+	if other != nil {
+		return nil, other
+	}
+	o.Log.Info("nftables lead connections that move, and not BPF, which is faster", "error", err, "hint", errhint.Of(err))
+	return instead, nil
+}
+
+// CheckSwitch returns the kind of switch that this machine would lead connections by that move. It changes nothing.
+func CheckSwitch(o Options) (lead.Kind, error) {
+	if err := tcprepair.Allowed(); err != nil {
+		return "", err
+	}
+	if o.Switch != lead.NFT {
+		if err := bpfswitch.Check(bpfswitch.Options{}); err == nil || o.Switch == lead.BPF {
+			return lead.BPF, err
+		}
+	}
+	_, err := lead.Families()
+	return lead.NFT, err
 }

@@ -43,6 +43,11 @@ func V6Address(addresses []string) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
+// Moves reports whether the addresses of a tenant have that of an agent, to which connections move.
+func Moves(addresses []string) bool {
+	return slices.ContainsFunc(addresses, func(a string) bool { return strings.HasPrefix(a, AgentPrefix) })
+}
+
 // split returns the addresses of agents, HOST:PORT, and those of sidecars, as far as a mode takes them.
 func (p Place) split(m Mode) (agents, sidecars []string) {
 	if p.Key == (ca.KeyID{}) {

@@ -109,6 +109,9 @@ func examine(ctx context.Context, c config.PseudonymCloud, o cloud.Options) (all
 	if o.Device != "" {
 		add("switch", checkSwitch(o))
 	}
+	if slices.ContainsFunc(tenants, func(t database.Tenant) bool { return gateway.Moves(t.Addresses) }) {
+		add("handoff", checkHandoff(o))
+	}
 	for _, t := range tenants {
 		if t.Site == o.Zone.Store() {
 			continue
@@ -229,6 +232,15 @@ func checkSwitch(o cloud.Options) checks.Result {
 		return refused(err)
 	}
 	return checks.Result{Verdict: checks.Yes, What: "this machine may lead packets that arrive on " + o.Device + " to tenants"}
+}
+
+// checkHandoff looks whether this machine may hand connections over.
+func checkHandoff(o cloud.Options) checks.Result {
+	kind, err := cloud.CheckSwitch(o)
+	if err != nil {
+		return refused(err)
+	}
+	return checks.Result{Verdict: checks.Yes, What: "a gateway on this machine may hand connections over, and lead them by " + string(kind)}
 }
 
 // checkPseudoAddress comes to a tenant as its users do.

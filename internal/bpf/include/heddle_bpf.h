@@ -26,6 +26,7 @@ typedef long long __s64;
 
 #define ETH_P_IP 0x0800
 #define ETH_P_IPV6 0x86dd
+#define IPPROTO_ICMP 1
 #define IPPROTO_UDP 17
 
 #define TC_ACT_UNSPEC -1 // other programs may look at the packet too
@@ -47,6 +48,7 @@ struct __sk_buff {
 #define BPF_F_MARK_MANGLED_0 0x20 // 0 is no checksum (RFC 768)
 
 static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
+static long (*bpf_map_delete_elem)(void *map, const void *key) = (void *)3;
 static __u64 (*bpf_ktime_get_ns)(void) = (void *)5;
 static long (*bpf_skb_store_bytes)(struct __sk_buff *skb, __u32 offset, const void *from, __u32 len, __u64 flags) = (void *)9;
 static long (*bpf_l3_csum_replace)(struct __sk_buff *skb, __u32 offset, __u64 from, __u64 to, __u64 size) = (void *)10;

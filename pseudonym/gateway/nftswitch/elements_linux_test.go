@@ -7,12 +7,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"heddle/internal/nft"
+	"heddle/pseudonym/gateway/lead"
+	"heddle/pseudonym/gateway/lead/leadtest"
 )
 
 // The answers to changes that failed are none to later ones.
 func TestChangesAfterAnError(t *testing.T) {
-	w := newWorld(t, false)
-	w.gateway.Do(t, func() error {
+	w := leadtest.NewWorld(t, kind, false)
+	w.Gateway.Do(t, func() error {
 		c, err := newChanges()
 		if err != nil {
 			return err
@@ -24,8 +26,8 @@ func TestChangesAfterAnError(t *testing.T) {
 		}{{"none", unix.ENOENT}, {Table, nil}} {
 			sets := newSets(nft.Inet(one.table), false)
 			err := c.commit(func() {
-				c.add(sets.to, key(w.at, w.public), w.inside.Addr().AsSlice(), Idle, false)
-				c.add(sets.back, key(w.inside, w.at), w.public.Addr().AsSlice(), Idle, true)
+				c.add(sets.to, key(w.At, w.Public), w.Inside.Addr().AsSlice(), lead.Idle, false)
+				c.add(sets.back, key(w.Inside, w.At), w.Public.Addr().AsSlice(), lead.Idle, true)
 			})
 			if !errors.Is(err, one.want) {
 				t.Errorf("in the table %s: %v", one.table, err)

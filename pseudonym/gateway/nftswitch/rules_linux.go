@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"heddle/internal/nft"
+	"heddle/pseudonym/gateway/lead"
 )
 
 // sets have the connections of IPv4 or IPv6. Marks have the key of to.
@@ -28,7 +29,7 @@ func newSets(table *nftables.Table, v6 bool) *sets {
 	set := func(name string) *nftables.Set {
 		number++
 		return &nftables.Set{Table: table, ID: number, Name: name + suffix, KeyType: nftables.MustConcatSetType(address, nftables.TypeInetService, address, nftables.TypeInetService),
-			Concatenation: true, HasTimeout: true, Dynamic: true, Size: Most}
+			Concatenation: true, HasTimeout: true, Dynamic: true, Size: lead.Most}
 	}
 	leads := func(name string) *nftables.Set {
 		s := set(name)
@@ -179,14 +180,14 @@ func (s *sets) add(conn *nftables.Conn, in, out chain, ttl byte) error {
 // errors, or that no answer comes, would show how far away the tenant is.
 func (s *sets) in(rule rules, ttl byte) {
 	load, begins := s.load(), flags(syn|ack|rst|fin, syn)
-	lead := nft.Join(untracked, s.rewrite(nft.Destination), s.likeOwn(ttl, unix.IPPROTO_TCP), nft.Accept)
+	led := nft.Join(untracked, s.rewrite(nft.Destination), s.likeOwn(ttl, unix.IPPROTO_TCP), nft.Accept)
 	some := &expr.Immediate{Register: dataAt, Data: make([]byte, 4*s.words())} // the kernel wants data with a map's element that it removes
 	rule(begins, load, find(s.ended, 0), []expr.Any{some}, drop(s.to), drop(s.finished), drop(s.answered), drop(s.ended), nft.Accept)
 	// The tenant answers the SYN of a connection that it has, and nothing else happens (RFC 5961, section 4). A SYN prolongs no entry.
-	rule(begins, load, find(s.to, dataAt), lead)
-	rule(flags(fin, fin), load, find(s.to, dataAt), keep(s.finished, Idle))
-	rule(flags(fin, fin), load, find(s.to, dataAt), find(s.answered, 0), keep(s.ended, 2*Idle))
-	rule(load, find(s.to, dataAt), keep(s.to, Idle), lead)
+	rule(begins, load, find(s.to, dataAt), led)
+	rule(flags(fin, fin), load, find(s.to, dataAt), keep(s.finished, lead.Idle))
+	rule(flags(fin, fin), load, find(s.to, dataAt), find(s.answered, 0), keep(s.ended, 2*lead.Idle))
+	rule(load, find(s.to, dataAt), keep(s.to, lead.Idle), led)
 	// The tenant begins a connection from the client's port that did not pass the gateway, so the one that was led has ended there. A SYN that
 	// somebody forges does not lead to this while it lasts: the tenant answers with an ACK alone.
 	rule(flags(syn, syn), load, find(s.back, dataAt), drop(s.back), nft.Accept)
@@ -200,9 +201,9 @@ func (s *sets) out(rule rules, ttl byte) {
 	mark := nft.Join(load, find(s.back, s.secondAt()), []expr.Any{nft.LoadAddress(s.v6, nft.Destination, keyAt), nft.LoadPort(nft.Destination, keyAt+s.words()),
 		nft.LoadPort(nft.Source, s.secondAt()+s.words())})
 	// The tenant does not know the connection, so the client's SYN was the first packet of a new one. It comes again, to the gateway.
-	rule(flags(rst, rst), first, mark, keep(s.ended, 2*Idle), nft.Drop)
-	rule(flags(rst, rst), mark, keep(s.ended, 2*Idle))
-	rule(flags(fin, fin), mark, keep(s.answered, Idle))
-	rule(flags(fin, fin), mark, find(s.finished, 0), keep(s.ended, 2*Idle))
-	rule(load, find(s.back, dataAt), keep(s.back, Idle), s.rewrite(nft.Source), s.likeOwn(ttl, unix.IPPROTO_TCP), nft.Accept)
+	rule(flags(rst, rst), first, mark, keep(s.ended, 2*lead.Idle), nft.Drop)
+	rule(flags(rst, rst), mark, keep(s.ended, 2*lead.Idle))
+	rule(flags(fin, fin), mark, keep(s.answered, lead.Idle))
+	rule(flags(fin, fin), mark, find(s.finished, 0), keep(s.ended, 2*lead.Idle))
+	rule(load, find(s.back, dataAt), keep(s.back, lead.Idle), s.rewrite(nft.Source), s.likeOwn(ttl, unix.IPPROTO_TCP), nft.Accept)
 }

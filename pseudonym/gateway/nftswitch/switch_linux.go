@@ -3,10 +3,7 @@ package nftswitch
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
-	"io/fs"
 	"net/netip"
-	"strconv"
 	"sync"
 
 	"github.com/google/nftables"
@@ -14,7 +11,7 @@ import (
 
 	"heddle/internal/errhint"
 	"heddle/internal/nft"
-	"heddle/internal/sysctl"
+	"heddle/pseudonym/gateway/lead"
 )
 
 // Switch is the table of the network namespace in which it was made. It is safe for concurrent use.
@@ -33,40 +30,21 @@ func New() (*Switch, error) {
 	return s, nil
 }
 
-// Settings: those which let a machine route IPv4 and IPv6, and the TTL of its own packets.
-const (
-	forwarding4 = "/proc/sys/net/ipv4/ip_forward"
-	forwarding6 = "/proc/sys/net/ipv6/conf/all/forwarding"
-	defaultTTL4 = "/proc/sys/net/ipv4/ip_default_ttl"
-	defaultTTL6 = "/proc/sys/net/ipv6/conf/all/hop_limit"
-)
-
 // fill makes what is missing of the table.
 func (s *Switch) fill(conn *nftables.Conn) error {
 	table := nft.Inet(Table)
 	conn.AddTable(table)
 	in, out := chains(conn, table)
 	s.sets = map[bool]*sets{}
-	for _, f := range []struct {
-		v6              bool
-		forwarding, ttl string
-	}{{false, forwarding4, defaultTTL4}, {true, forwarding6, defaultTTL6}} {
-		on, err := sysctl.Get(f.forwarding)
-		if errors.Is(err, fs.ErrNotExist) || err == nil && on != "1" {
-			continue
-		}
-		text, other := sysctl.Get(f.ttl)
-		ttl, third := strconv.ParseUint(text, 10, 8)
-		if err := errors.Join(err, other, third); err != nil {
-			return err
-		}
-		s.sets[f.v6] = newSets(table, f.v6)
-		if err := s.sets[f.v6].add(conn, in, out, byte(ttl)); err != nil {
-			return err
-		}
+	families, err := lead.Families()
+	if err != nil {
+		return err
 	}
-	if len(s.sets) == 0 {
-		return &errhint.Error{What: "the switch", Why: "this machine does not route packets to tenants", Hint: "sysctl -w " + sysctl.Name(forwarding4) + "=1"}
+	for _, f := range families {
+		s.sets[f.V6] = newSets(table, f.V6)
+		if err := s.sets[f.V6].add(conn, in, out, f.TTL); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -80,19 +58,18 @@ func refused(err error) error {
 
 // Lead leads the packets of a connection between client and gateway to its tenant from then on, which has it with the same port.
 func (s *Switch) Lead(client, gateway, tenant netip.AddrPort) error {
-	v6 := client.Addr().Is6()
-	if gateway.Addr().Is6() != v6 || tenant.Addr().Is6() != v6 || gateway.Port() != tenant.Port() {
-		return fmt.Errorf("a connection of %v and %v cannot be that of %v", client, gateway, tenant)
+	if err := lead.Check(client, gateway, tenant); err != nil {
+		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sets := s.sets[v6]
+	sets := s.sets[client.Addr().Is6()]
 	if sets == nil {
-		return fmt.Errorf("this machine does not route packets of %v", client.Addr())
+		return lead.NotRouted(client)
 	}
 	err := s.changes.commit(func() {
-		s.changes.add(sets.to, key(client, gateway), tenant.Addr().AsSlice(), Idle, false)
-		s.changes.add(sets.back, key(tenant, client), gateway.Addr().AsSlice(), Idle, true)
+		s.changes.add(sets.to, key(client, gateway), tenant.Addr().AsSlice(), lead.Idle, false)
+		s.changes.add(sets.back, key(tenant, client), gateway.Addr().AsSlice(), lead.Idle, true)
 	})
 	if err != nil {
 		err = errors.Join(err, s.again())

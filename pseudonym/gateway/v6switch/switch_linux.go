@@ -207,23 +207,13 @@ func (s *Switch) Attach() error {
 	}
 	// This machine's own messages to tenants, such as that a packet is too large, pass lo once it has the prefix.
 	for _, at := range []netlink.Link{device, lo} {
-		if err := s.attach(at.Attrs()); err != nil {
+		f := bpf.Filter{Device: at.Attrs().Name, Index: at.Attrs().Index, Hook: bpf.In, Name: Filter, Program: s.program}
+		if err := f.Replace(); err != nil {
 			return refused(err)
 		}
 	}
 	prefix := net.IPNet{IP: s.o.Prefix.Addr().AsSlice(), Mask: net.CIDRMask(s.o.Prefix.Bits(), 128)}
 	return netlink.RouteReplace(&netlink.Route{Dst: &prefix, LinkIndex: lo.Attrs().Index, Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL, Scope: netlink.SCOPE_HOST})
-}
-
-func (s *Switch) attach(to *netlink.LinkAttrs) error {
-	if has, err := bpf.HasClsact(to.Index); err != nil {
-		return err
-	} else if !has {
-		if err := (&bpf.Clsact{Device: to.Name, Index: to.Index}).Apply(); err != nil && !errors.Is(err, unix.EEXIST) {
-			return err
-		}
-	}
-	return (&bpf.Filter{Device: to.Name, Index: to.Index, Hook: bpf.In, Name: Filter, Program: s.program}).Replace()
 }
 
 // Routes reports why a machine does not route packets of IPv6 that arrive on a device, or nil.

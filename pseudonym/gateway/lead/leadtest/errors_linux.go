@@ -1,9 +1,8 @@
-package nftswitch
+package leadtest
 
 import (
 	"net"
 	"sync/atomic"
-	"testing"
 
 	"github.com/gopacket/gopacket/layers"
 	"github.com/vishvananda/netlink"
@@ -25,20 +24,18 @@ func resize(name string, bytes int) error {
 const narrow = 1280 // bytes, the least that IPv6 allows
 
 // A network that gets narrower behind the provider's or the gateway's router passes the connection on, and tells the client of no tenant.
-func TestNarrowNetwork(t *testing.T) { both(t, narrowNetwork) }
-
-func narrowNetwork(w *world) {
+func narrowNetwork(w *World) {
 	t := w.t
-	near, far := w.moved()
-	w.talk(near, far)
+	near, far := w.Moved()
+	w.Talk(near, far)
 	for name, cut := range map[string]func() error{
 		"towards the client": func() error { return w.provider.Run(func() error { return resize("client", narrow) }) },
-		"towards the tenant": func() error { return w.gateway.Run(func() error { return resize("site", narrow) }) },
+		"towards the tenant": func() error { return w.Gateway.Run(func() error { return resize("site", narrow) }) },
 	} {
 		if err := cut(); err != nil {
 			t.Fatal(err)
 		}
-		w.talk(near, far)
+		w.Talk(near, far)
 		t.Log(name)
 	}
 	if w.tap.Drain(); w.errors.Load() == 0 {
@@ -51,24 +48,22 @@ func narrowNetwork(w *world) {
 }
 
 // Whoever sends packets in the client's name learns neither how far away the tenant is, nor that it cannot be reached, nor what its address is.
-func TestErrorsShowNoTenant(t *testing.T) { both(t, errorsShowNoTenant) }
-
-func errorsShowNoTenant(w *world) {
+func errorsShowNoTenant(w *World) {
 	t := w.t
-	near, far := w.moved()
-	w.talk(near, far)
+	near, far := w.Moved()
+	w.Talk(near, far)
 	var arrived atomic.Bool
-	w.tenant.Tap(t, func(p nstest.Passed) {
+	w.Tenant.Tap(t, func(p nstest.Passed) {
 		if tcp, ok := w.parse(p).Layer(layers.LayerTypeTCP).(*layers.TCP); ok && tcp.Seq == forged {
 			arrived.Store(true)
 		}
 	}, "net")
-	w.forge(w.public, layers.TCP{ACK: true}, 2) // it reaches the gateway with 1
+	w.forge(w.Public, layers.TCP{ACK: true}, 2) // it reaches the gateway with 1
 	polltest.Await(t, "the tenant gets what the gateway would take itself", arrived.Load)
-	to := netlink.Route{Type: unix.RTN_UNREACHABLE, Dst: &net.IPNet{IP: w.inside.Addr().AsSlice(), Mask: net.CIDRMask(w.inside.Addr().BitLen(), w.inside.Addr().BitLen())}}
-	w.gateway.Do(t, func() error { return netlink.RouteAdd(&to) })
-	w.forge(w.public, layers.TCP{ACK: true}, ownTTL)
-	w.gateway.Do(t, func() error { return netlink.RouteDel(&to) })
-	w.talk(near, far)
+	to := netlink.Route{Type: unix.RTN_UNREACHABLE, Dst: &net.IPNet{IP: w.Inside.Addr().AsSlice(), Mask: net.CIDRMask(w.Inside.Addr().BitLen(), w.Inside.Addr().BitLen())}}
+	w.Gateway.Do(t, func() error { return netlink.RouteAdd(&to) })
+	w.forge(w.Public, layers.TCP{ACK: true}, ownTTL)
+	w.Gateway.Do(t, func() error { return netlink.RouteDel(&to) })
+	w.Talk(near, far)
 	w.quiet()
 }

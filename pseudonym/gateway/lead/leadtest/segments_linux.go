@@ -1,4 +1,4 @@
-package nftswitch
+package leadtest
 
 import (
 	"fmt"

@@ -1,0 +1,290 @@
+package bpfswitch
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"heddle/internal/bpf"
+	"heddle/internal/errhint"
+	"heddle/internal/nft"
+	"heddle/internal/nstest"
+	"heddle/pseudonym/gateway/lead"
+	"heddle/pseudonym/gateway/lead/leadtest"
+)
+
+// pins gives a directory in a BPF file system of the test's own.
+func pins(t testing.TB) string {
+	t.Helper()
+	root := t.TempDir()
+	if err := unix.Mount("bpf", root, "bpf", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(root, unix.MNT_DETACH) })
+	return filepath.Join(root, "heddle")
+}
+
+func kindOf(t *testing.T) leadtest.Kind {
+	o := Options{Pins: pins(t)}
+	return leadtest.Kind{New: func() (leadtest.Switch, error) { return New(o) }, Remove: remove, Has: has}
+}
+
+func remove(*leadtest.World) error {
+	devices, err := netlink.LinkList()
+	for _, d := range devices {
+		for name, hook := range map[string]bpf.Hook{FilterIn: bpf.In, FilterOut: bpf.Out} {
+			err = errors.Join(err, (&bpf.Filter{Index: d.Attrs().Index, Hook: hook, Name: name}).Undo())
+		}
+	}
+	return errors.Join(err, nft.Remove(nft.Inet(Table)))
+}
+
+func has(w *leadtest.World, what string) (bool, error) {
+	s := w.To.(*Switch)
+	if what == "back" {
+		_, err := get(s.back, keyOf(w.Inside, w.At))
+		return err == nil, gone(err)
+	}
+	e, err := get(s.to, keyOf(w.At, w.Public))
+	if err != nil {
+		return false, gone(err)
+	}
+	return map[string]bool{"to": true, "finished": e.State&finished != 0, "answered": e.State&answered != 0, "ended": e.ended()}[what], nil
+}
+
+func get(m *ebpf.Map, k leadKey) (e leadEntry, err error) {
+	err = m.Lookup(&k, &e)
+	return e, err
+}
+
+func TestSwitch(t *testing.T) {
+	if nstest.OwnMounts(t) {
+		leadtest.Run(t, kindOf)
+	}
+}
+
+func want(t *testing.T, w *leadtest.World, all map[string]bool) {
+	t.Helper()
+	for what, want := range all {
+		if got, err := has(w, what); err != nil || got != want {
+			t.Errorf("the switch has %s: %v, %v", what, got, err)
+		}
+	}
+}
+
+// later is the monotonic clock's time in a while.
+func later(d time.Duration) uint64 { return bpf.Monotonic() + uint64(d) }
+
+// Entries end some time after the last packet, and those of connections that have ended sooner.
+func TestEntriesEnd(t *testing.T) {
+	if !nstest.OwnMounts(t) {
+		return
+	}
+	w := leadtest.NewWorld(t, kindOf(t), false)
+	s := w.To.(*Switch)
+	sweep := func(at uint64) {
+		t.Helper()
+		if err := s.sweep(at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	near, far := w.Moved()
+	w.Talk(near, far)
+	sweep(later(lead.Idle - time.Minute))
+	want(t, w, map[string]bool{"to": true, "back": true})
+	w.Finish(near, far)
+	want(t, w, map[string]bool{"ended": true})
+	sweep(later(endedFor - time.Minute))
+	want(t, w, map[string]bool{"to": true, "back": true})
+	sweep(later(endedFor))
+	want(t, w, map[string]bool{"to": false, "back": false})
+
+	near, far = w.Moved()
+	w.Talk(near, far)
+	sweep(later(lead.Idle))
+	want(t, w, map[string]bool{"to": false, "back": false})
+}
+
+// The programs use no entry that is over, though no process removes it.
+func TestIdleEntry(t *testing.T) {
+	if !nstest.OwnMounts(t) {
+		return
+	}
+	w := leadtest.NewWorld(t, kindOf(t), false)
+	s := w.To.(*Switch)
+	near, far := w.Moved()
+	w.Talk(near, far)
+	for m, k := range map[*ebpf.Map]leadKey{s.to: keyOf(w.At, w.Public), s.back: keyOf(w.Inside, w.At)} {
+		e, err := get(m, k)
+		e.Last -= uint64(lead.Idle)
+		if err = errors.Join(err, m.Put(&k, &e)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := near.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := near.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) { // the gateway knows no such connection
+		t.Errorf("the client reads %v", err)
+	}
+}
+
+// A device that comes later is one of the switch's too, as soon as a connection moves.
+func TestNewDevice(t *testing.T) {
+	if !nstest.OwnMounts(t) {
+		return
+	}
+	w := leadtest.NewWorld(t, kindOf(t), false)
+	nstest.Link(t, nstest.End{In: w.Gateway, Device: "late"}, nstest.End{In: w.Tenant, Device: "late"})
+	near, far := w.Moved()
+	w.Talk(near, far)
+	w.Gateway.Do(t, func() error {
+		late, err := netlink.LinkByName("late")
+		if err != nil {
+			return err
+		}
+		for name, hook := range map[string]bpf.Hook{FilterIn: bpf.In, FilterOut: bpf.Out} {
+			if !(&bpf.Filter{Index: late.Attrs().Index, Hook: hook, Name: name}).Attached() {
+				t.Errorf("%s is not at the new device", name)
+			}
+		}
+		return nil
+	})
+}
+
+// A full switch refuses a connection and leads those that it has.
+func TestFull(t *testing.T) {
+	if !nstest.OwnMounts(t) {
+		return
+	}
+	o := Options{Pins: pins(t), Most: 1}
+	w := leadtest.NewWorld(t, leadtest.Kind{New: func() (leadtest.Switch, error) { return New(o) }, Has: has}, false)
+	near, far := w.Moved()
+	w.Gateway.Do(t, func() error {
+		other := netip.AddrPortFrom(w.At.Addr(), w.At.Port()+1)
+		err := w.To.Lead(other, w.Public, w.Inside)
+		if !errors.Is(err, unix.E2BIG) || !strings.Contains(err.Error(), "1 connections, and no more") {
+			t.Errorf("the second connection: %v", err)
+		}
+		s := w.To.(*Switch)
+		if err := s.back.Delete(keyOf(w.Inside, w.At)); err != nil {
+			return err
+		}
+		if err := w.To.Lead(other, w.Public, w.Inside); !errors.Is(err, unix.E2BIG) {
+			t.Errorf("the second connection, one way of which has room: %v", err)
+		}
+		if _, err := get(s.back, keyOf(w.Inside, other)); !errors.Is(err, ebpf.ErrKeyNotExist) {
+			t.Errorf("half an entry stays: %v", err)
+		}
+		return w.To.Lead(w.At, w.Public, w.Inside)
+	})
+	w.Talk(near, far)
+}
+
+// Maps that another version left are replaced.
+func TestOtherVersion(t *testing.T) {
+	if !nstest.OwnMounts(t) {
+		return
+	}
+	in := nstest.New(t)
+	o := Options{Pins: pins(t)}
+	in.Do(t, func() error {
+		if err := nstest.Set("ipv4/ip_forward", "1"); err != nil {
+			return err
+		}
+		if err := Check(o); err != nil {
+			t.Errorf("a switch would not work: %v", err)
+		}
+		if _, err := os.Stat(o.Pins); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the check made something: %v", err)
+		}
+		dir, err := directory(o.Pins)
+		if err != nil {
+			return err
+		}
+		m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Hash, KeySize: 4, ValueSize: 4, MaxEntries: 1})
+		if err == nil {
+			err = errors.Join(m.Pin(filepath.Join(dir, leadMapHeddleTo)), m.Close())
+		}
+		if err != nil {
+			return err
+		}
+		s, err := New(o)
+		if err != nil {
+			return err
+		}
+		return s.Close()
+	})
+}
+
+// Without a BPF file system a switch says how to get one.
+func TestNoFileSystem(t *testing.T) {
+	in := nstest.New(t)
+	in.Do(t, func() error {
+		if err := nstest.Set("ipv4/ip_forward", "1"); err != nil {
+			return err
+		}
+		for _, at := range []string{t.TempDir(), "/nonexistent"} {
+			o := Options{Pins: filepath.Join(at, "heddle")}
+			_, err := New(o)
+			for _, err := range []error{err, Check(o)} {
+				if !strings.Contains(errhint.Of(err), "mount -t bpf bpf "+at) {
+					t.Errorf("%s: %v; %s", at, err, errhint.Of(err))
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// BenchmarkLead makes entries and removes them, each for a client of its own, beside a million others.
+func BenchmarkLead(b *testing.B) {
+	root := "/sys/fs/bpf"
+	var at unix.Statfs_t
+	if err := unix.Statfs(root, &at); err != nil || at.Type != unix.BPF_FS_MAGIC {
+		b.Skip("typed skip: there is no BPF file system at " + root)
+	}
+	in := nstest.New(b)
+	dir, err := os.MkdirTemp(root, "heddle-bench")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	gateway, tenant := netip.MustParseAddrPort("192.0.2.1:443"), netip.MustParseAddrPort("10.9.1.2:443")
+	client := func(i int) netip.AddrPort {
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(net.IPv4(198, 18, byte(i/50_000>>8), byte(i/50_000)).To4())), uint16(10_000+i%50_000))
+	}
+	in.Do(b, func() error {
+		if err := nstest.Set("ipv4/ip_forward", "1"); err != nil {
+			return err
+		}
+		s, err := New(Options{Pins: filepath.Join(dir, "heddle"), Most: 3 << 20})
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		for i := range lead.Most {
+			if err := s.Lead(client(i), gateway, tenant); err != nil {
+				return err
+			}
+		}
+		b.Run("insert", func(b *testing.B) {
+			for i := range b.N {
+				if err := s.Lead(client(lead.Most+i), gateway, tenant); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(2*float64(b.N)/b.Elapsed().Seconds(), "rules/s")
+		})
+		return nil
+	})
+}
