@@ -1,6 +1,8 @@
 package bpfswitch
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"net"
 	"net/netip"
@@ -11,6 +13,8 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -135,6 +139,79 @@ func TestIdleEntry(t *testing.T) {
 	}
 	if _, err := near.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) { // the gateway knows no such connection
 		t.Errorf("the client reads %v", err)
+	}
+}
+
+// A packet prolongs the entry of its own direction.
+func TestPacketsProlong(t *testing.T) {
+	if !nstest.OwnMounts(t) {
+		return
+	}
+	w := leadtest.NewWorld(t, kindOf(t), false)
+	s := w.To.(*Switch)
+	near, far := w.Moved()
+	entries := map[*ebpf.Map]leadKey{s.to: keyOf(w.At, w.Public), s.back: keyOf(w.Inside, w.At)}
+	before := bpf.Monotonic() - uint64(time.Minute)
+	for m, k := range entries {
+		e, err := get(m, k)
+		e.Last = before
+		if err = errors.Join(err, m.Put(&k, &e)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.Talk(near, far)
+	for m, k := range entries {
+		if e, err := get(m, k); err != nil || e.Last <= before {
+			t.Errorf("%v: the last packet was at %d, and that is not after %d; %v", m, e.Last, before, err)
+		}
+	}
+}
+
+// priorityAt is the offset of priority in struct __sk_buff.
+const priorityAt = 32
+
+// pass runs a program with a frame of a priority.
+func pass(t *testing.T, p *ebpf.Program, frame []byte, priority uint32) (after []byte, becomes uint32) {
+	t.Helper()
+	const context = 192 // bytes of struct __sk_buff
+	now := make([]byte, context)
+	o := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+64), Context: binary.NativeEndian.AppendUint32(make([]byte, priorityAt), priority), ContextOut: now}
+	if _, err := p.Run(&o); err != nil {
+		t.Fatal(err)
+	}
+	return o.DataOut, binary.NativeEndian.Uint32(now[priorityAt:])
+}
+
+// Packets have the switch's priority within this machine alone, and fragments pass as they are: what follows has no port.
+func TestPrograms(t *testing.T) {
+	if !nstest.OwnMounts(t) {
+		return
+	}
+	w := leadtest.NewWorld(t, kindOf(t), false)
+	w.Moved()
+	s := w.To.(*Switch)
+	frame := func(flags layers.IPv4Flag) []byte {
+		ip := &layers.IPv4{Version: 4, TTL: 60, Protocol: layers.IPProtocolTCP, SrcIP: w.At.Addr().AsSlice(), DstIP: w.Public.Addr().AsSlice(), Flags: flags}
+		tcp := &layers.TCP{SrcPort: layers.TCPPort(w.At.Port()), DstPort: layers.TCPPort(w.Public.Port()), ACK: true}
+		b := gopacket.NewSerializeBuffer()
+		err := errors.Join(tcp.SetNetworkLayerForChecksum(ip), gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true},
+			&layers.Ethernet{SrcMAC: make([]byte, 6), DstMAC: make([]byte, 6), EthernetType: layers.EthernetTypeIPv4}, ip, tcp))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b.Bytes()
+	}
+	whole, part := frame(0), frame(layers.IPv4MoreFragments)
+	if after, priority := pass(t, s.in, whole, 7); bytes.Equal(after, whole) || priority != untracked {
+		t.Errorf("a packet of the connection: priority %#x\n%x", priority, after)
+	}
+	if after, priority := pass(t, s.in, part, 7); !bytes.Equal(after, part) || priority != 7 {
+		t.Errorf("a fragment: priority %#x\n%x", priority, after)
+	}
+	for before, want := range map[uint32]uint32{untracked: 0, 7: 7} {
+		if after, priority := pass(t, s.out, whole, before); !bytes.Equal(after, whole) || priority != want {
+			t.Errorf("a packet of another connection leaves with priority %#x\n%x", priority, after)
+		}
 	}
 }
 
