@@ -16,11 +16,8 @@ import (
 	"heddle/lab/peer"
 )
 
-// Ports of the site's machine.
-const (
-	agentPort = 4444
-	v6Port    = 8443 // nginx has 443 of all addresses
-)
+// agentPort is the agent's on the site's machine.
+const agentPort = 4444
 
 // movedSite is the address of the site's machine to which connections are handed over. It is another than that of the ways without a gateway, so
 // that entries of the switch for a client's port do not meet other connections from that port.

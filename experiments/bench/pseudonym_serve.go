@@ -19,10 +19,11 @@ import (
 // pseudonymSite is the address of the site's own server.
 var pseudonymSite = netip.MustParseAddr("10.9.1.2")
 
-// Ports of the relays on the host cloud.
+// Ports of the host cloud, beside the gateway's 443.
 const (
 	haproxyPort    = 8443
 	nginxRelayPort = 8444
+	v6Port         = 8445 // the gateway's too, since nginx has 443 of all addresses of the site
 )
 
 // way is one way to the site.

@@ -64,11 +64,7 @@ func (r Relay) HAProxy(ctx context.Context, host *lab.Host) (*Process, error) {
 	if err := os.WriteFile(file, fmt.Appendf(nil, haproxyConfig, r.Listen, r.Name, r.To), 0o600); err != nil {
 		return nil, err
 	}
-	p, err := Start(ctx, host, program, "-db", "-f", file)
-	if err != nil {
-		return nil, err
-	}
-	return p.listens(ctx, host, r.Listen)
+	return r.start(ctx, host, program, "-db", "-f", file)
 }
 
 // nginxRelayConfig is that of ngx_stream_ssl_preread_module.
@@ -117,7 +113,15 @@ func (r Relay) Nginx(ctx context.Context, host *lab.Host) (*Process, error) {
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		return nil, err
 	}
-	p, err := Start(ctx, host, program, "-e", "stderr", "-c", file)
+	return r.start(ctx, host, program, "-e", "stderr", "-c", file)
+}
+
+// start starts the program. Where another one has the port, that would be measured in its place.
+func (r Relay) start(ctx context.Context, host *lab.Host, program string, args ...string) (*Process, error) {
+	if host.Do(func() error { return connects(netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), r.Listen)) }) == nil {
+		return nil, fmt.Errorf("%s: another program listens on port %d of host %s", filepath.Base(program), r.Listen, host.Name())
+	}
+	p, err := Start(ctx, host, program, args...)
 	if err != nil {
 		return nil, err
 	}
