@@ -23,6 +23,7 @@ type Counters struct {
 	Overflowed uint64 `json:"overflowed"`
 	Refused    uint64 `json:"refused"`
 	Reordered  uint64 `json:"reordered"`
+	Duplicated uint64 `json:"duplicated"` // packets that arrive once more than they were sent
 }
 
 // queue is one direction of a link as pure code: times are durations since a fixed moment, and never decrease.
@@ -71,9 +72,18 @@ func (q *queue) push(now time.Duration, packet []byte) bool {
 		q.count.Overflowed++
 		return false
 	}
+	q.fly(leaves, packet)
+	if q.shape.Duplicate > 0 && q.rng.Float64() < q.shape.Duplicate && len(q.flying) < maxInFlight {
+		q.count.Duplicated++
+		q.fly(leaves, append(make([]byte, 0, maxPacket), packet...))
+	}
+	return true
+}
+
+// fly sends a packet on its way when it has left.
+func (q *queue) fly(leaves time.Duration, packet []byte) {
 	q.serial++
 	heap.Push(&q.flying, flight{q.arrival(leaves), q.serial, packet})
-	return true
 }
 
 // reserve returns when the last of size bytes leaves at the rate, or false if the queue is full.

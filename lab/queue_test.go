@@ -186,6 +186,25 @@ func TestQueueReorders(t *testing.T) {
 	}
 }
 
+func TestQueueDuplicates(t *testing.T) {
+	const n, p = 20_000, 0.05
+	q := newQueue(Shape{Delay: 10 * ms, Duplicate: p}, 1, 1)
+	_, order := feed(q, n, 100, ms)
+	seen := map[int]int{}
+	for _, number := range order {
+		seen[number]++
+	}
+	twice := 0
+	for _, times := range seen {
+		if times == 2 {
+			twice++
+		}
+	}
+	if !within(q.count.Duplicated, n, p) || twice != int(q.count.Duplicated) || len(seen) != n || len(order) != n+twice {
+		t.Errorf("%d of %d arrived twice, %d in all, and %d were counted", twice, len(seen), len(order), q.count.Duplicated)
+	}
+}
+
 func TestQueueCutsAndReshapes(t *testing.T) {
 	q := newQueue(Shape{Delay: 10 * ms}, 1, 1)
 	q.push(0, []byte{0})

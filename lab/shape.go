@@ -17,6 +17,7 @@ type Shape struct {
 	QueuePackets int
 	Loss         float64 // probability, independent for each packet
 	Reorder      float64 // probability that a packet skips Delay and overtakes others
+	Duplicate    float64 // probability that a packet arrives twice, as after a link layer's retransmission
 }
 
 // Both sets the shape of both directions of a link.
@@ -34,8 +35,8 @@ func (s Shape) Validate() error {
 		return fmt.Errorf("jitter %v is larger than the delay %v", s.Jitter, s.Delay)
 	case s.Rate < 0 || s.Burst < 0 || s.QueueBytes < 0 || s.QueuePackets < 0:
 		return fmt.Errorf("rate, burst and queue cannot be negative")
-	case !(s.Loss >= 0 && s.Loss <= 1) || !(s.Reorder >= 0 && s.Reorder <= 1):
-		return fmt.Errorf("loss %v and reorder %v: not in 0 to 1", s.Loss, s.Reorder)
+	case !(s.Loss >= 0 && s.Loss <= 1) || !(s.Reorder >= 0 && s.Reorder <= 1) || !(s.Duplicate >= 0 && s.Duplicate <= 1):
+		return fmt.Errorf("loss %v, reorder %v and duplicate %v: not in 0 to 1", s.Loss, s.Reorder, s.Duplicate)
 	}
 	return nil
 }

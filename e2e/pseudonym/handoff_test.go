@@ -1,9 +1,11 @@
 package pseudonym
 
 import (
+	"fmt"
 	"net/netip"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/gopacket/gopacket/layers"
 
@@ -13,17 +15,18 @@ import (
 	"heddle/lab/peer"
 )
 
-// A gateway reads the name, and hands the connection over to another machine. The site's machine speaks with the client itself, and no byte of the
-// page goes to the gateway or comes from it.
-func TestGatewayCarriesNoBytes(t *testing.T) {
+const gatewayMetrics = "127.0.0.1:9480"
+
+// movingWorld is a cloud whose gateway hands connections over to the news, on a machine of its own, and a pseudonym of it.
+func movingWorld(t *testing.T, of lab.World) (w *world, r registered, agent *peer.Process) {
+	t.Helper()
 	t.Parallel()
-	w := &world{Overlay: labtest.UpOverlay(t, lab.OpenCloud("cloud", "news")), t: t, dir: filepath.Join(t.TempDir(), "cloud")}
+	w = &world{Overlay: labtest.UpOverlay(t, of), t: t, dir: filepath.Join(t.TempDir(), "cloud")}
 	var err error
 	if w.cloud, err = peer.NewCloud(t.Context(), w.Overlay.Overlay, w.dir, gateway); err != nil {
 		t.Fatal(err)
 	}
-	const metrics = "127.0.0.1:9480"
-	if err := w.cloud.Replace(`# gateway-mode = "auto"`, `gateway-mode = "handoff"`, `# metrics = "127.0.0.1:9480"`, `metrics = "`+metrics+`"`); err != nil {
+	if err := w.cloud.Replace(`# gateway-mode = "auto"`, `gateway-mode = "handoff"`, `# metrics = "127.0.0.1:9480"`, `metrics = "`+gatewayMetrics+`"`); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.cloud.Serve(t.Context()); err != nil {
@@ -31,18 +34,53 @@ func TestGatewayCarriesNoBytes(t *testing.T) {
 	}
 	inside := w.Host("news").Addrs()[0]
 	w.webServer(news, "news")
-	agent := netip.AddrPortFrom(inside, 4444)
+	at := netip.AddrPortFrom(inside, 4444)
 	s := w.cloud.At("news", news, inside)
-	s.Socket, s.Addresses = filepath.Join(t.TempDir(), "sidecar"), []string{"handoff:" + agent.String()}
+	s.Socket, s.Addresses = filepath.Join(t.TempDir(), "sidecar"), []string{"handoff:" + at.String()}
 	if _, err := w.cloud.Add(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
-	log, err := w.cloud.Agent(t.Context(), s, agent)
-	if err != nil {
+	if agent, err = w.cloud.Agent(t.Context(), s, at); err != nil {
 		t.Fatal(err)
 	}
-	r := w.get(news)
+	return w, w.get(news), agent
+}
 
+// moved waits until the gateway has handed over so many connections, and fails if it relayed others than those of the registration.
+func (w *world) moved(want float64) {
+	w.t.Helper()
+	polltest.Await(w.t, fmt.Sprintf("%v connections are counted", want), func() bool { return number(w, gatewayMetrics, "heddle_pseudonym_gateway_moved") == want })
+	if n := number(w, gatewayMetrics, "heddle_pseudonym_gateway_relayed"); n > 2 {
+		w.t.Errorf("the gateway relayed %v connections", n)
+	}
+}
+
+// A client's link that loses, reorders and duplicates packets costs a connection that moves no byte.
+func TestHandOffOverABadLink(t *testing.T) {
+	of := lab.OpenCloud("cloud", "news")
+	of.Links[0] = of.Links[0].Both(lab.Shape{Delay: 5 * time.Millisecond})
+	w, r, agent := movingWorld(t, of)
+	link := w.Link(of.Links[0].Name)
+	if err := link.Reshape(func(s *lab.Shape) { s.Loss, s.Reorder, s.Duplicate = 0.05, 0.1, 0.1 }); err != nil {
+		t.Fatal(err)
+	}
+	const times, size = 30, 200_000
+	for range times {
+		page, status, err := w.curl(r, r.To("/large.bin"), "--range", fmt.Sprintf("0-%d", size-1))
+		if err != nil || status != 206 || len(page) != size {
+			t.Fatalf("%d bytes, %d, %v\n%s", len(page), status, err, agent.Log())
+		}
+	}
+	w.moved(times)
+	if s, err := link.Status(); err != nil || s.AtoB.Lost == 0 || s.BtoA.Lost == 0 || s.AtoB.Duplicated == 0 || s.BtoA.Reordered == 0 {
+		t.Errorf("the link was a good one: %+v, %v", s, err)
+	}
+}
+
+// A gateway reads the name, and hands the connection over to another machine. The site's machine speaks with the client itself, and no byte of the
+// page goes to the gateway or comes from it.
+func TestGatewayCarriesNoBytes(t *testing.T) {
+	w, r, log := movingWorld(t, lab.OpenCloud("cloud", "news"))
 	const atSite, atClient = "cloud/news", "isp/client"
 	stop := labtest.Watch(t, w.Instance, atSite, atClient)
 	client := w.Host("client").Addrs()[0]
@@ -51,10 +89,7 @@ func TestGatewayCarriesNoBytes(t *testing.T) {
 			t.Fatalf("%d bytes, %d, %v\n%s", len(page), status, err, log.Log())
 		}
 	}
-	polltest.Await(t, "three connections are counted", func() bool { return number(w, metrics, "heddle_pseudonym_gateway_moved") == 3 })
-	if n := number(w, metrics, "heddle_pseudonym_gateway_relayed"); n > 2 { // those of the registration
-		t.Errorf("the gateway relayed %v connections", n)
-	}
+	w.moved(3)
 	seen := stop()
 	var direct, ofGateway int
 	for _, p := range seen[atSite] {
