@@ -1,9 +1,12 @@
 package pseudonym
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -55,6 +58,22 @@ func (w *world) moved(want float64) {
 	}
 }
 
+// Doctor says by what a machine would lead connections that move, and why another one may move none.
+func TestDoctorChecksHandOff(t *testing.T) {
+	w, _, _ := movingWorld(t, lab.OpenCloud("cloud", "news"))
+	for host, want := range map[string]string{"cloud": "lead them by bpf", "client": "does not route packets"} {
+		var all []struct{ Check, What string }
+		out := w.Run(host, "pseudonym", "doctor", w.cloud.File(), "--json")
+		if err := json.Unmarshal([]byte(out), &all); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		i := slices.IndexFunc(all, func(one struct{ Check, What string }) bool { return one.Check == "handoff" })
+		if i < 0 || !strings.Contains(all[i].What, want) {
+			t.Errorf("%s: not %q:\n%s", host, want, out)
+		}
+	}
+}
+
 // A client's link that loses, reorders and duplicates packets costs a connection that moves no byte.
 func TestHandOffOverABadLink(t *testing.T) {
 	of := lab.OpenCloud("cloud", "news")
@@ -64,7 +83,7 @@ func TestHandOffOverABadLink(t *testing.T) {
 	if err := link.Reshape(func(s *lab.Shape) { s.Loss, s.Reorder, s.Duplicate = 0.05, 0.1, 0.1 }); err != nil {
 		t.Fatal(err)
 	}
-	const times, size = 30, 200_000
+	const times, size = 15, 200_000
 	for range times {
 		page, status, err := w.curl(r, r.To("/large.bin"), "--range", fmt.Sprintf("0-%d", size-1))
 		if err != nil || status != 206 || len(page) != size {

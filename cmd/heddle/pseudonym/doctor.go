@@ -47,9 +47,10 @@ func newDoctorCommand() *cobra.Command {
 		Long: `Doctor looks at a cloud as its users do: keys and certificates, the database,
 the public suffix list, whether this machine's nameserver finds the zone,
 whether the gateways lead to the store, whether the sidecars can be reached from
-here, and whether a switch may and does lead to tenants by pseudo-addresses. Run
-it where the store runs, which has the keys. It changes nothing, and talks to
-the cloud alone.`,
+here, whether this machine may hand connections over to tenants with an agent,
+and whether a switch may and does lead to tenants by pseudo-addresses. Run it
+where the store runs, which has the keys. It changes nothing, and talks to the
+cloud alone.`,
 		Example: "  heddle pseudonym doctor cloud.toml",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
