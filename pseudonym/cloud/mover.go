@@ -79,7 +79,7 @@ func newMover(o Options, seal *database.Seal) (*gateway.Mover, error) {
 	return m, nil
 }
 
-// openSwitch opens the switch of the options' kind. In its place Auto takes nftables, which needs fewer rights and is slower.
+// openSwitch opens the switch of the options' kind. In its place Auto takes nftables, which needs fewer rights and takes fewer connections a second.
 func openSwitch(o Options) (gateway.Switch, error) {
 	if err := tcprepair.Allowed(); err != nil {
 		return nil, err
@@ -95,7 +95,7 @@ func openSwitch(o Options) (gateway.Switch, error) {
 	if other != nil {
 		return nil, other
 	}
-	o.Log.Info("nftables lead connections that move, and not BPF, which is faster", "error", err, "hint", errhint.Of(err))
+	o.Log.Info("nftables lead connections that move, and not BPF, which takes more of them a second", "error", err, "hint", errhint.Of(err))
 	return instead, nil
 }
 

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -319,49 +318,6 @@ func TestNoFileSystem(t *testing.T) {
 				}
 			}
 		}
-		return nil
-	})
-}
-
-// BenchmarkLead makes entries and removes them, each for a client of its own, beside a million others.
-func BenchmarkLead(b *testing.B) {
-	root := "/sys/fs/bpf"
-	var at unix.Statfs_t
-	if err := unix.Statfs(root, &at); err != nil || at.Type != unix.BPF_FS_MAGIC {
-		b.Skip("typed skip: there is no BPF file system at " + root)
-	}
-	in := nstest.New(b)
-	dir, err := os.MkdirTemp(root, "heddle-bench")
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer os.RemoveAll(dir)
-	gateway, tenant := netip.MustParseAddrPort("192.0.2.1:443"), netip.MustParseAddrPort("10.9.1.2:443")
-	client := func(i int) netip.AddrPort {
-		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(net.IPv4(198, 18, byte(i/50_000>>8), byte(i/50_000)).To4())), uint16(10_000+i%50_000))
-	}
-	in.Do(b, func() error {
-		if err := nstest.Set("ipv4/ip_forward", "1"); err != nil {
-			return err
-		}
-		s, err := New(Options{Pins: filepath.Join(dir, "heddle"), Most: 3 << 20})
-		if err != nil {
-			return err
-		}
-		defer s.Close()
-		for i := range lead.Most {
-			if err := s.Lead(client(i), gateway, tenant); err != nil {
-				return err
-			}
-		}
-		b.Run("insert", func(b *testing.B) {
-			for i := range b.N {
-				if err := s.Lead(client(lead.Most+i), gateway, tenant); err != nil {
-					b.Fatal(err)
-				}
-			}
-			b.ReportMetric(2*float64(b.N)/b.Elapsed().Seconds(), "rules/s")
-		})
 		return nil
 	})
 }
