@@ -181,7 +181,8 @@ func pass(t *testing.T, p *ebpf.Program, frame []byte, priority uint32) (after [
 	return o.DataOut, binary.NativeEndian.Uint32(now[priorityAt:])
 }
 
-// Packets have the switch's priority within this machine alone, and fragments pass as they are: what follows has no port.
+// Packets have the switch's priority within this machine alone. Fragments pass as they are, since what follows has no port, and so do messages to
+// somebody else.
 func TestPrograms(t *testing.T) {
 	if !nstest.OwnMounts(t) {
 		return
@@ -206,6 +207,25 @@ func TestPrograms(t *testing.T) {
 	}
 	if after, priority := pass(t, s.in, part, 7); !bytes.Equal(after, part) || priority != 7 {
 		t.Errorf("a fragment: priority %#x\n%x", priority, after)
+	}
+	tooLarge := func(to netip.Addr) []byte {
+		about := &layers.IPv4{Version: 4, TTL: 60, Protocol: layers.IPProtocolTCP, SrcIP: w.Public.Addr().AsSlice(), DstIP: w.At.Addr().AsSlice()}
+		tcp := &layers.TCP{SrcPort: layers.TCPPort(w.Public.Port()), DstPort: layers.TCPPort(w.At.Port()), ACK: true}
+		b := gopacket.NewSerializeBuffer()
+		err := errors.Join(tcp.SetNetworkLayerForChecksum(about), gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true},
+			&layers.Ethernet{SrcMAC: make([]byte, 6), DstMAC: make([]byte, 6), EthernetType: layers.EthernetTypeIPv4},
+			&layers.IPv4{Version: 4, TTL: 60, Protocol: layers.IPProtocolICMPv4, SrcIP: w.At.Addr().AsSlice(), DstIP: to.AsSlice()},
+			&layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(layers.ICMPv4TypeDestinationUnreachable, layers.ICMPv4CodeFragmentationNeeded)}, about, tcp))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b.Bytes()
+	}
+	for to, want := range map[netip.Addr]bool{w.Public.Addr(): true, w.Public.Addr().Next(): false} {
+		message := tooLarge(to)
+		if after, priority := pass(t, s.in, message, 7); bytes.Equal(after, message) == want || priority == 7 == want {
+			t.Errorf("a message to %v that a packet was too large: priority %#x\n%x", to, priority, after)
+		}
 	}
 	for before, want := range map[uint32]uint32{untracked: 0, 7: 7} {
 		if after, priority := pass(t, s.out, whole, before); !bytes.Equal(after, whole) || priority != want {
