@@ -108,7 +108,8 @@ func Check(o Options) error {
 }
 
 func refused(err error) error {
-	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
+	_, rejected := errors.AsType[*ebpf.VerifierError](err) // by a kernel that is too old, with EACCES too
+	if !rejected && (errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES)) {
 		return &errhint.Error{What: "the switch", Why: "this process may not load BPF programs", Hint: errhint.Rights("CAP_BPF and CAP_NET_ADMIN") + ", and give it " + Pins, Err: err}
 	}
 	return err
