@@ -48,6 +48,7 @@ func TestPseudonymCloud(t *testing.T) {
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nlinkers = [\"x\"]", "not HOST:PORT"},
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\ngateway-from = [\"x\"]", "no '/'"},
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\ngateway-mode = \"x\"", "one of auto, v6, handoff, fdpass, proxy"},
+		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\ngateway-switch = \"x\"", "one of auto, bpf, nft"},
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\ngateway-mode = \"v6\"", "gateway-mode v6 needs it"},
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nv6-prefix = \"2001:db8::/48\"", "is not an IPv6 prefix of /64"},
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nv6-prefix = \"2001:db8::/64\"\ngateway-mode = \"proxy\"", "does not use it"},

@@ -144,6 +144,17 @@ func takeDownUnknown(name string) error {
 	return errors.Join(removeNamespaces(ours), removeDir(name))
 }
 
+// removeDir removes the state directory of an instance.
+func removeDir(name string) error {
+	mounts, err := filepath.Glob(filepath.Join(dir(name), "*", "bpf"))
+	for _, at := range mounts {
+		if e := unix.Unmount(at, unix.MNT_DETACH); e != nil && e != unix.EINVAL {
+			err = errors.Join(err, &os.PathError{Op: "unmount", Path: at, Err: e})
+		}
+	}
+	return errors.Join(err, os.RemoveAll(dir(name)))
+}
+
 func removeNamespaces(names []string) error {
 	errs := []error{endInside(names, 0)}
 	for _, name := range names {

@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -105,15 +104,4 @@ func mountBPF(home string) error {
 		return &os.PathError{Op: "mount bpf", Path: at, Err: err}
 	}
 	return nil
-}
-
-// removeDir removes the state directory of an instance.
-func removeDir(name string) error {
-	mounts, err := filepath.Glob(filepath.Join(dir(name), "*", "bpf"))
-	for _, at := range mounts {
-		if e := unix.Unmount(at, unix.MNT_DETACH); e != nil && e != unix.EINVAL {
-			err = errors.Join(err, &os.PathError{Op: "unmount", Path: at, Err: e})
-		}
-	}
-	return errors.Join(err, os.RemoveAll(dir(name)))
 }

@@ -116,7 +116,7 @@ func (r Relay) Nginx(ctx context.Context, host *lab.Host) (*Process, error) {
 	return r.start(ctx, host, program, "-e", "stderr", "-c", file)
 }
 
-// start starts the program. Where another one has the port, that would be measured in its place.
+// start starts the program. It refuses a port on which another program listens, since a bench would measure that one.
 func (r Relay) start(ctx context.Context, host *lab.Host, program string, args ...string) (*Process, error) {
 	if host.Do(func() error { return connects(netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), r.Listen)) }) == nil {
 		return nil, fmt.Errorf("%s: another program listens on port %d of host %s", filepath.Base(program), r.Listen, host.Name())

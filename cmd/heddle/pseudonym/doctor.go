@@ -110,7 +110,8 @@ func examine(ctx context.Context, c config.PseudonymCloud, o cloud.Options) (all
 	if o.Device != "" {
 		add("switch", checkSwitch(o))
 	}
-	if slices.ContainsFunc(tenants, func(t database.Tenant) bool { return gateway.Moves(t.Addresses) }) {
+	moves := o.Mode == gateway.Auto || o.Mode == gateway.Handoff
+	if moves && slices.ContainsFunc(tenants, func(t database.Tenant) bool { return gateway.Moves(t.Addresses) }) {
 		add("handoff", checkHandoff(o))
 	}
 	for _, t := range tenants {
@@ -239,7 +240,11 @@ func checkSwitch(o cloud.Options) checks.Result {
 func checkHandoff(o cloud.Options) checks.Result {
 	kind, err := cloud.CheckSwitch(o)
 	if err != nil {
-		return refused(err)
+		r := refused(err)
+		if o.Mode == gateway.Auto { // a gateway here relays them
+			r.Verdict = checks.Partly
+		}
+		return r
 	}
 	return checks.Result{Verdict: checks.Yes, What: "a gateway on this machine may hand connections over, and lead them by " + string(kind)}
 }

@@ -39,9 +39,6 @@ func (w *World) direct() (near, far *net.TCPConn) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	for _, c := range []*net.TCPConn{near, far} {
-		w.t.Cleanup(func() { c.Close() })
-		w.patient(c)
-	}
+	w.keep(near, far)
 	return near, far
 }

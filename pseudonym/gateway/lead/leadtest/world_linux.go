@@ -165,16 +165,18 @@ func (w *World) dial() (near, far *net.TCPConn) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	for _, c := range []*net.TCPConn{near, far} {
-		w.t.Cleanup(func() { c.Close() })
-		w.patient(c)
-	}
+	w.keep(near, far)
 	return near, far
 }
 
-func (w *World) patient(c *net.TCPConn) {
-	if err := c.SetDeadline(time.Now().Add(polltest.Patience)); err != nil {
-		w.t.Fatal(err)
+// keep closes connections at the test's end, and bounds what it waits for them.
+func (w *World) keep(all ...*net.TCPConn) {
+	w.t.Helper()
+	for _, c := range all {
+		w.t.Cleanup(func() { c.Close() })
+		if err := c.SetDeadline(time.Now().Add(polltest.Patience)); err != nil {
+			w.t.Fatal(err)
+		}
 	}
 }
 
@@ -203,8 +205,7 @@ func (w *World) Moved() (near, far *net.TCPConn) {
 	if far, err = twin.Resume(); err != nil {
 		w.t.Fatal(err)
 	}
-	w.t.Cleanup(func() { far.Close() })
-	w.patient(far)
+	w.keep(far)
 	return near, far
 }
 
