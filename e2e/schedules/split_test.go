@@ -60,12 +60,15 @@ func (s *splitting) traffic(to netip.AddrPort) traffic {
 	return t
 }
 
+// unit is that of sessions whose units are times.
+const unit = 20 * time.Millisecond
+
 // units is the number of draws that a session made at least.
 func (s *splitting) units(t traffic) int {
 	if n := s.batch(); n > 0 {
 		return t.n / n
 	}
-	return int(time.Duration(t.n/max(t.run, 1)) * t.pace / (20 * time.Millisecond))
+	return int(time.Duration(t.n/max(t.run, 1)) * t.pace / unit)
 }
 
 // check holds what the networks saw against what was asked for.

@@ -53,6 +53,12 @@ const late = 100 * time.Millisecond
 // error of a measurement during which this process was not late. try counts from 0, so that a measurement may double what it waits for.
 func Again(t testing.TB, measure func(try int) error) {
 	t.Helper()
+	AgainAfter(t, late, measure)
+}
+
+// AgainAfter is [Again] for a measurement that a shorter lateness spoils.
+func AgainAfter(t testing.TB, late time.Duration, measure func(try int) error) {
+	t.Helper()
 	for try := 0; ; try++ {
 		var err error
 		worst := lateness(func() { err = measure(try) })

@@ -149,3 +149,15 @@ func TestAgainOfATestThatEnds(t *testing.T) {
 		}
 	})
 }
+
+// A measurement may name a shorter lateness that excuses its failure.
+func TestAgainAfter(t *testing.T) {
+	asleep(t, late/2)
+	for excuse, want := range map[time.Duration]string{late / 2: "5 times, at last: wrong; timers were late by up to 50ms", late: "wrong; the machine was not busy: timers were late by 50ms at most"} {
+		synctest.Test(t, func(t *testing.T) {
+			if said := failed(func(t testing.TB) { AgainAfter(t, excuse, func(int) error { return errors.New("wrong") }) }); said != want {
+				t.Errorf("it said %q", said)
+			}
+		})
+	}
+}
