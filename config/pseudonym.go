@@ -40,6 +40,7 @@ type PseudonymCloud struct {
 	Linkers     []string      `toml:"linkers"`        // where gateways find all linkers, if there are several
 	GatewayMode string        `toml:"gateway-mode"`   // how the gateway leads connections to tenants
 	Switch      string        `toml:"gateway-switch"` // what leads the packets of connections that a gateway handed over
+	Bridge      string        `toml:"gateway-bridge"` // of Open vSwitch, or the file of its socket, for the switch ovs
 	V6Prefix    string        `toml:"v6-prefix"`      // of pseudo-addresses, a /64 that is routed to the switch; none if empty
 	V6Device    string        `toml:"v6-device"`      // where clients' packets arrive at the switch
 	GatewayFrom []string      `toml:"gateway-from"`   // networks that gateways come from to the store and the linker, CIDR
@@ -97,6 +98,12 @@ func (c PseudonymCloud) problems() problems {
 	}
 	if !slices.Contains(lead.Kinds(), c.Switch) {
 		wrong.say("gateway-switch", c.Switch+" is not known", "one of "+strings.Join(lead.Kinds(), ", "))
+	}
+	switch is := lead.Kind(c.Switch) == lead.OVS; {
+	case is && c.Bridge == "":
+		wrong.say("gateway-bridge", "gateway-switch ovs needs it", "the bridge of Open vSwitch that joins clients, tenants and this machine, such as br0")
+	case !is && c.Bridge != "":
+		wrong.say("gateway-bridge", "gateway-switch "+c.Switch+" does not use it", "gateway-switch = \"ovs\"")
 	}
 	c.addressProblems(wrong)
 	checkEach(wrong, "gateway-from", c.GatewayFrom, checkNetwork)
@@ -208,7 +215,7 @@ func networks(all []string) (parsed []netip.Prefix) {
 func (c PseudonymCloud) Options() (cloud.Options, error) {
 	zone, err := pseudonym.ParseZone(c.Zone)
 	o := cloud.Options{Zone: zone, Dir: c.Keys, Database: c.Database, Stores: orOne(c.Stores, c.Store), Linkers: orOne(c.Linkers, c.Linker), From: networks(c.GatewayFrom), Life: c.Life, Most: c.Most,
-		Work: c.Work, Login: c.Login, Client: c.LoginClient, Secret: c.LoginSecret, Audit: c.Audit, Mode: gateway.Mode(c.GatewayMode), Switch: lead.Kind(c.Switch), Device: c.V6Device, Ports: c.ports(), Certificate: c.Certificate, Key: c.Key}
+		Work: c.Work, Login: c.Login, Client: c.LoginClient, Secret: c.LoginSecret, Audit: c.Audit, Mode: gateway.Mode(c.GatewayMode), Switch: lead.Kind(c.Switch), Bridge: c.Bridge, Device: c.V6Device, Ports: c.ports(), Certificate: c.Certificate, Key: c.Key}
 	if p, err := netip.ParsePrefix(c.V6Prefix); err == nil {
 		o.Prefix = p
 	}

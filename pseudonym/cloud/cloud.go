@@ -52,6 +52,7 @@ type Options struct {
 	Audit    string // file of the audit log; empty for none
 	Mode     gateway.Mode
 	Switch   lead.Kind    // of connections that move
+	Bridge   string       // of Open vSwitch, which the kind OVS needs
 	Prefix   netip.Prefix // of pseudo-addresses, a /64 that is routed to the switch; none if it is not valid
 	Device   string       // where clients' packets arrive at the switch
 	Ports    []uint16     // that the switch leads to tenants, those of the gateway

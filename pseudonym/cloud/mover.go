@@ -14,6 +14,7 @@ import (
 	"heddle/pseudonym/gateway/bpfswitch"
 	"heddle/pseudonym/gateway/lead"
 	"heddle/pseudonym/gateway/nftswitch"
+	"heddle/pseudonym/gateway/ovsswitch"
 )
 
 // gatewayIdentity returns the certificate by which agents of tenants know gateways. All gateways have its key, which follows from gateway.key.
@@ -84,8 +85,11 @@ func openSwitch(o Options) (gateway.Switch, error) {
 	if err := tcprepair.Allowed(); err != nil {
 		return nil, err
 	}
-	if o.Switch == lead.NFT {
+	switch o.Switch {
+	case lead.NFT:
 		return nftswitch.New()
+	case lead.OVS:
+		return ovsswitch.New(ovsswitch.Options{Bridge: o.Bridge})
 	}
 	s, err := bpfswitch.New(bpfswitch.Options{})
 	if err == nil || o.Switch == lead.BPF {
@@ -104,7 +108,10 @@ func CheckSwitch(o Options) (lead.Kind, error) {
 	if err := tcprepair.Allowed(); err != nil {
 		return "", err
 	}
-	if o.Switch != lead.NFT {
+	switch o.Switch {
+	case lead.OVS:
+		return lead.OVS, ovsswitch.Check(ovsswitch.Options{Bridge: o.Bridge})
+	case lead.Auto, lead.BPF:
 		if err := bpfswitch.Check(bpfswitch.Options{}); err == nil || o.Switch == lead.BPF {
 			return lead.BPF, err
 		}

@@ -16,6 +16,7 @@ import (
 	"heddle/internal/netutil"
 	"heddle/internal/tcprepair"
 	"heddle/pseudonym/ca"
+	"heddle/pseudonym/gateway/lead"
 )
 
 // A gateway moves a connection to a tenant on another machine by the tenant's agent there, which it reaches by TLS. Both know each other by
@@ -112,7 +113,7 @@ func (m *Mover) move(ctx context.Context, c net.Conn, agents []string, key ca.Ke
 		if err == nil || errors.Is(err, errAgent) || errors.Is(err, errStays) {
 			m.idle.keep(of, way)
 			if held != nil {
-				_ = held.Close() // the gateway has no part in the connection any more
+				letGo(leads, held)
 			}
 			return err == nil, err
 		}
@@ -121,6 +122,19 @@ func (m *Mover) move(ctx context.Context, c net.Conn, agents []string, key ca.Ke
 			return false, err
 		}
 	}
+}
+
+// letGo ends the gateway's part in a connection that moved.
+func letGo(leads Switch, held *tcprepair.Held) {
+	late, is := leads.(lead.Settler)
+	if !is {
+		_ = held.Close()
+		return
+	}
+	go func() {
+		late.Settle()
+		_ = held.Close()
+	}()
 }
 
 // moveBy moves a connection to the agent at the other end of way. It returns the old side, which the caller closes.

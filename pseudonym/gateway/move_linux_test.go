@@ -1,17 +1,13 @@
 package gateway
 
 import (
-	"bufio"
 	"bytes"
 	"context"
-	"crypto/ed25519"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -27,125 +23,12 @@ import (
 
 	"heddle/internal/netutil"
 	"heddle/internal/nstest"
+	"heddle/internal/ovstest"
 	"heddle/internal/polltest"
 	"heddle/pseudonym"
-	"heddle/pseudonym/ca"
 	"heddle/pseudonym/ca/catest"
 	"heddle/pseudonym/ech"
-	"heddle/pseudonym/gateway/nftswitch"
 )
-
-// A network namespace is one of threads, so gateway and agent run as processes of their own: this test again, with a role.
-const roleVariable = "HEDDLE_GATEWAY_TEST_ROLE"
-
-func TestMain(m *testing.M) {
-	if text := os.Getenv(roleVariable); text != "" {
-		var r role
-		if err := errors.Join(json.Unmarshal([]byte(text), &r), r.run()); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
-	os.Exit(m.Run())
-}
-
-// role is what a process does.
-type role struct {
-	Listen  string
-	Sidecar string // file of a socket; it is an agent then, or else a gateway
-	Label   pseudonym.Label
-	To      []string
-	Hello   [2][]byte // configuration and private key of an encrypted hello
-}
-
-// identity returns the certificate of a key that all processes can make.
-func identity(t byte) tls.Certificate {
-	key := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{t}, ed25519.SeedSize))
-	c, err := ca.Client("test", key, time.Now(), time.Now().Add(time.Hour))
-	if err != nil {
-		panic(err)
-	}
-	return tls.Certificate{Certificate: [][]byte{c.Raw}, PrivateKey: key, Leaf: c}
-}
-
-const (
-	ofGateways = 'g'
-	ofTenant   = 't'
-	ofNobody   = 'n'
-)
-
-func keyOf(t byte) ca.KeyID { return ca.KeyOf(identity(t).Leaf) }
-
-// run serves until it is killed. It says when it listens, and answers each line with its counts.
-func (r role) run() error {
-	l, err := net.Listen("tcp", r.Listen)
-	if err != nil {
-		return err
-	}
-	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	if r.Sidecar != "" {
-		fmt.Println("ready")
-		a := &Agent{Identity: identity(ofTenant), Gateways: keyOf(ofGateways), Sidecar: r.Sidecar, Log: log}
-		return a.Serve(context.Background(), l)
-	}
-	key, err := ech.ParseKey(r.Hello[0], r.Hello[1])
-	if err != nil {
-		return err
-	}
-	g := New(Options{Zone: zone, Router: fixed{r.Label, Place{Addresses: r.To, Key: keyOf(ofTenant)}}, Hellos: func() []*ech.Key { return []*ech.Key{key} },
-		Mover: NewMover(identity(ofGateways), func() (Switch, error) { return nftswitch.New() }), Log: log})
-	fmt.Println("ready")
-	go func() {
-		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
-			_ = json.NewEncoder(os.Stdout).Encode(g.Counts())
-		}
-	}()
-	return g.Serve(context.Background(), l)
-}
-
-// fixed is a router of one pseudonym.
-type fixed struct {
-	label pseudonym.Label
-	to    Place
-}
-
-func (f fixed) Route(_ context.Context, l pseudonym.Label) (Place, error) {
-	if l != f.label {
-		return Place{}, pseudonym.ErrNone
-	}
-	return f.to, nil
-}
-
-// process is a role that runs.
-type process struct {
-	cmd *exec.Cmd
-	in  io.Writer
-	out *bufio.Reader
-}
-
-func (p *process) line(t *testing.T) string {
-	t.Helper()
-	line, err := p.out.ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
-	return line
-}
-
-func (p *process) counts(t *testing.T) (c Counts) {
-	t.Helper()
-	_, err := io.WriteString(p.in, "\n")
-	if err = errors.Join(err, json.Unmarshal([]byte(p.line(t)), &c)); err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
-func (p *process) kill() {
-	_ = p.cmd.Process.Kill()
-	_ = p.cmd.Wait()
-}
 
 // moving is a client, a gateway that routes, and a tenant with an agent and a sidecar.
 type moving struct {
@@ -183,9 +66,24 @@ func (m *moving) sidecarAt() string { return at(m.site, 4443).String() }
 // newMoving starts all. The gateway may relay to the sidecar beside the agent.
 func newMoving(t *testing.T, in places, relays bool) *moving {
 	t.Helper()
+	return newMovingBy(t, in, relays, false)
+}
+
+// newMovingBy is newMoving, where a bridge of Open vSwitch may lead what moves.
+func newMovingBy(t *testing.T, in places, relays, bridge bool) *moving {
+	t.Helper()
 	m := &moving{t: t, places: in, client: nstest.New(t), gateway: nstest.New(t), tenant: nstest.New(t), label: pseudonym.NewLabel()}
-	nstest.Link(t, nstest.End{In: m.client, Device: "net", Addrs: []string{in.from}}, nstest.End{In: m.gateway, Device: "net", Addrs: []string{in.near}})
-	nstest.Link(t, nstest.End{In: m.tenant, Device: "net", Addrs: []string{in.site}}, nstest.End{In: m.gateway, Device: "site", Addrs: []string{in.inside}})
+	nstest.Link(t, nstest.End{In: m.client, Device: "net", Addrs: []string{in.from}}, nstest.End{In: m.gateway, Device: "net"})
+	nstest.Link(t, nstest.End{In: m.tenant, Device: "net", Addrs: []string{in.site}}, nstest.End{In: m.gateway, Device: "site"})
+	way := role{Listen: at(in.public, 443).String(), Label: m.label}
+	network, site := "net", "site"
+	if bridge {
+		network, site = "lead0", "lead0"
+		way.Bridge = m.bridge(network)
+	}
+	m.gateway.Do(t, func() error {
+		return errors.Join(nstest.Address(network, in.near), nstest.Address(site, in.inside))
+	})
 	by := func(gateway string) func() error {
 		return func() error {
 			return nstest.Route(in.anywhere, "", netlink.Route{Gw: at(gateway, 0).Addr().AsSlice()})
@@ -220,30 +118,21 @@ func newMoving(t *testing.T, in places, relays bool) *moving {
 	if relays {
 		to = append(to, m.sidecarAt())
 	}
-	m.way = m.start(m.gateway, role{Listen: at(in.public, 443).String(), Label: m.label, To: to, Hello: [2][]byte{key.Config(), private}})
+	way.To, way.Hello = to, [2][]byte{key.Config(), private}
+	m.way = m.start(m.gateway, way)
 	return m
 }
 
-func (m *moving) start(on nstest.Namespace, r role) *process {
+// bridge joins both networks, and returns the file of the bridge's socket.
+func (m *moving) bridge(name string) string {
 	m.t.Helper()
-	text, err := json.Marshal(r)
-	if err != nil {
-		m.t.Fatal(err)
+	for _, in := range []nstest.Namespace{m.client, m.tenant, m.gateway} {
+		in.Do(m.t, func() error { return nstest.ChecksumsInSoftware("net") })
 	}
-	p := &process{cmd: exec.Command("/proc/self/exe")}
-	p.cmd.Env, p.cmd.Stderr = append(os.Environ(), roleVariable+"="+string(text)), os.Stderr
-	p.in, err = p.cmd.StdinPipe()
-	out, other := p.cmd.StdoutPipe()
-	if err = errors.Join(err, other); err != nil {
-		m.t.Fatal(err)
-	}
-	p.out = bufio.NewReader(out)
-	on.Do(m.t, p.cmd.Start)
-	m.t.Cleanup(p.kill)
-	if line := p.line(m.t); line != "ready\n" {
-		m.t.Fatalf("it says %q", line)
-	}
-	return p
+	m.gateway.Do(m.t, func() error { return nstest.ChecksumsInSoftware("site") })
+	s := ovstest.Start(m.t, m.gateway.Run)
+	s.Bridge(m.t, name, "net", "site")
+	return s.Socket(name)
 }
 
 // count counts what passes the gateway's machine.
@@ -341,9 +230,10 @@ func TestMove(t *testing.T) {
 		name   string
 		in     places
 		hidden bool
-	}{{"in clear", places4, false}, {"hidden", places4, true}, {"IPv6", places6, false}} {
+		bridge bool
+	}{{"in clear", places4, false, false}, {"hidden", places4, true, false}, {"IPv6", places6, false, false}, {"by Open vSwitch", places6, true, true}} {
 		t.Run(c.name, func(t *testing.T) {
-			m, hidden := newMoving(t, c.in, false), c.hidden
+			m, hidden := newMovingBy(t, c.in, false, c.bridge), c.hidden
 			if hidden {
 				m.config.EncryptedClientHelloConfigList = m.list
 			}

@@ -102,7 +102,8 @@ audit = "audit.log"           # counts of what happens, without names; "" for no
 # key = "privkey.pem"
 # stores = ["192.0.2.1:4480", "192.0.2.2:4480"]   # all stores, if there are several; linkers is the same for linkers
 # gateway-mode = "auto"                 # or v6, handoff, fdpass, proxy: how the gateway leads connections to sites
-# gateway-switch = "auto"               # or bpf, nft: what leads the packets of connections that the gateway handed over
+# gateway-switch = "auto"               # or bpf, nft, ovs: what leads the packets of connections that the gateway handed over
+# gateway-bridge = "br0"                # of Open vSwitch, for gateway-switch = "ovs"
 # v6-prefix = "2001:db8:77:1::/64"      # pseudo-addresses, a prefix that is routed to this machine
 # v6-device = "eth0"                    # where clients' packets arrive
 # metrics = "127.0.0.1:9480"            # for Prometheus

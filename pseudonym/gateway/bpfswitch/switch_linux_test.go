@@ -75,6 +75,12 @@ func TestSwitch(t *testing.T) {
 	}
 }
 
+func TestRefusals(t *testing.T) {
+	if nstest.OwnMounts(t) {
+		leadtest.Refusals(t, kindOf)
+	}
+}
+
 func want(t *testing.T, w *leadtest.World, all map[string]bool) {
 	t.Helper()
 	for what, want := range all {

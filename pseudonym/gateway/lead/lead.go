@@ -1,12 +1,13 @@
 // Package lead has what the switches of moved connections have in common.
 //
-// The machine of the gateway routes between clients and tenants. A switch rewrites the destination of a client's packets to the tenant's
+// The machine of the gateway routes between clients and tenants, or a bridge that it is at joins them. A switch rewrites the destination of a client's packets to the tenant's
 // address, and the source of the tenant's packets to the gateway's. It follows the connections without help of a program: an entry ends
 // some time after the last packet, and the first packet of a new connection from a port that was used before ends the one of the old
 // connection, if that has ended. So established connections go on without the gateway.
 package lead
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -26,16 +27,21 @@ const (
 	Auto Kind = "auto" // BPF if the machine allows that, else NFT
 	BPF  Kind = "bpf"  // programs at devices
 	NFT  Kind = "nft"  // rules of nftables
+	OVS  Kind = "ovs"  // flows of a bridge of Open vSwitch
 )
 
 // Kinds returns the names of all.
-func Kinds() []string { return []string{string(Auto), string(BPF), string(NFT)} }
+func Kinds() []string { return []string{string(Auto), string(BPF), string(NFT), string(OVS)} }
 
 // Idle is how long an entry lasts after the last packet of its connection. Keep-alive probes count.
 const Idle = 10 * time.Minute
 
 // Most bounds the connections of a switch, or those of each family.
 const Most = 1 << 20
+
+// Settler is a switch that may pass packets to this machine for a while after it leads them. The socket of the connection must ignore them until
+// Settle returns.
+type Settler interface{ Settle() }
 
 // Family is a family of addresses that the machine routes.
 type Family struct {
@@ -54,24 +60,30 @@ const (
 // Families returns those that the machine routes. It fails if there is none.
 func Families() (all []Family, err error) {
 	for _, f := range []struct {
-		v6              bool
-		forwarding, ttl string
-	}{{false, forwarding4, defaultTTL4}, {true, forwarding6, defaultTTL6}} {
+		v6         bool
+		forwarding string
+	}{{false, forwarding4}, {true, forwarding6}} {
 		on, err := sysctl.Get(f.forwarding)
 		if errors.Is(err, fs.ErrNotExist) || err == nil && on != "1" {
 			continue
 		}
-		text, other := sysctl.Get(f.ttl)
-		ttl, third := strconv.ParseUint(text, 10, 8)
-		if err := errors.Join(err, other, third); err != nil {
+		ttl, other := OwnTTL(f.v6)
+		if err := errors.Join(err, other); err != nil {
 			return nil, err
 		}
-		all = append(all, Family{f.v6, byte(ttl)})
+		all = append(all, Family{f.v6, ttl})
 	}
 	if len(all) == 0 {
 		return nil, &errhint.Error{What: "the switch", Why: "this machine does not route packets to tenants", Hint: "sysctl -w " + sysctl.Name(forwarding4) + "=1"}
 	}
 	return all, nil
+}
+
+// OwnTTL returns the TTL or hop limit of the machine's own packets.
+func OwnTTL(v6 bool) (byte, error) {
+	text, err := sysctl.Get(map[bool]string{false: defaultTTL4, true: defaultTTL6}[v6])
+	ttl, other := strconv.ParseUint(text, 10, 8)
+	return byte(ttl), cmp.Or(err, other)
 }
 
 // Check fails if no switch can lead a connection between client and gateway to its tenant.

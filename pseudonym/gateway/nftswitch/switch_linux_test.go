@@ -22,6 +22,10 @@ var kind = leadtest.Kind{
 
 func TestSwitch(t *testing.T) { leadtest.Run(t, func(*testing.T) leadtest.Kind { return kind }) }
 
+func TestRefusals(t *testing.T) {
+	leadtest.Refusals(t, func(*testing.T) leadtest.Kind { return kind })
+}
+
 // elements returns what a set has.
 func elements(w *leadtest.World, set string) ([]nftables.SetElement, error) {
 	conn, err := nft.Connect()

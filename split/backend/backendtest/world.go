@@ -12,7 +12,6 @@ import (
 	"net"
 	"net/netip"
 	"testing"
-	"unsafe"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -67,10 +66,10 @@ func New(t *testing.T) *World {
 		nstest.End{In: w.Server, Device: "s0", Addrs: []string{"198.51.100.1/24", "2001:db8:51::1/64"}})
 	w.Router.Do(t, func() error {
 		// Compute checksums in software, so that the server sees complete ones.
-		return errors.Join(nstest.Set("ipv4/ip_forward", "1"), nstest.Set("ipv6/conf/all/forwarding", "1"), checksumsInSoftware("r0"))
+		return errors.Join(nstest.Set("ipv4/ip_forward", "1"), nstest.Set("ipv6/conf/all/forwarding", "1"), nstest.ChecksumsInSoftware("r0"))
 	})
 	w.Server.Do(t, func() error {
-		return errors.Join(checksumsInSoftware("s0"),
+		return errors.Join(nstest.ChecksumsInSoftware("s0"),
 			netlink.RouteAdd(&netlink.Route{Gw: net.ParseIP("198.51.100.254")}),
 			netlink.RouteAdd(&netlink.Route{Gw: net.ParseIP("2001:db8:51::fe")}))
 	})
@@ -114,25 +113,4 @@ func (w *World) Mute(t *testing.T, n int, mute bool) {
 	w.Router.Do(t, func() error {
 		return change(&netlink.Route{Dst: &net.IPNet{IP: Own(n, Server4).AsSlice(), Mask: net.CIDRMask(32, 32)}, Type: unix.RTN_BLACKHOLE})
 	})
-}
-
-// checksumsInSoftware switches the checksum offload of a device off (ethtool -K DEVICE tx off).
-func checksumsInSoftware(device string) error {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	const setTransmitChecksums = 0x17 // ETHTOOL_STXCSUM
-	value := struct{ command, data uint32 }{setTransmitChecksums, 0}
-	request := struct {
-		name [unix.IFNAMSIZ]byte
-		data unsafe.Pointer
-		_    [16]byte
-	}{data: unsafe.Pointer(&value)}
-	copy(request.name[:], device)
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))); errno != 0 {
-		return fmt.Errorf("ethtool -K %s tx off: %w", device, errno)
-	}
-	return nil
 }

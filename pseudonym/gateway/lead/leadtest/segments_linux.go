@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/gopacket/gopacket/layers"
 )
@@ -11,22 +12,46 @@ import (
 // segments are those of TCP that the client's network sees, in their order.
 type segments struct {
 	mu     sync.Mutex
-	all    []string
+	last   []string
+	faults []string        // with what came before each
 	end    uint32          // of what came to the client on its connection
 	copies map[uint32]bool // what segments acknowledge that came twice
+
+	asks, connecting bool // whether the switch asks the tenant, and the client waits for an answer to its first packet
 }
 
-// note takes a segment, and reports whether it is a reset that shows a fault. A client answers with one to a copy of data, or of the end of
-// data, that comes after the end of its connection: TCP sends a copy if the acknowledgement is late.
+// note takes a segment, and reports whether it is a reset that shows a fault.
 func (s *segments) note(tcp *layers.TCP, outgoing bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.all = append(s.all, fmt.Sprintf("sent by the client %v: number %d, acknowledges %d, %d bytes, SYN %v, FIN %v, RST %v", outgoing, tcp.Seq, tcp.Ack, len(tcp.Payload), tcp.SYN, tcp.FIN, tcp.RST))
+	s.last = append(s.last, fmt.Sprintf("%s sent by the client %v: number %d, acknowledges %d, %d bytes, SYN %v, FIN %v, RST %v",
+		time.Now().Format("05.000000"), outgoing, tcp.Seq, tcp.Ack, len(tcp.Payload), tcp.SYN, tcp.FIN, tcp.RST))
+	const shown = 12
+	s.last = s.last[max(0, len(s.last)-shown):]
+	fault := s.isFault(tcp, outgoing)
+	if fault {
+		s.faults = append(s.faults, strings.Join(s.last, "\n"))
+	}
+	return fault
+}
+
+// isFault reports whether a segment is a reset that shows a fault. A client answers with one to a copy of data, or of the end of data, that comes
+// after the end of its connection: TCP sends a copy if the acknowledgement is late. A switch that asks lets a client that connects see what the tenant
+// says of its former connection. The client breaks that off, and ignores a reset that acknowledges nothing (RFC 9293, section 3.10.7.3).
+func (s *segments) isFault(tcp *layers.TCP, outgoing bool) bool {
 	end := tcp.Seq + uint32(len(tcp.Payload))
 	if tcp.FIN {
 		end++
 	}
 	switch {
+	case tcp.SYN:
+		s.connecting = outgoing
+	case outgoing && !tcp.RST:
+		s.connecting = false
+	}
+	switch {
+	case tcp.RST && s.asks && s.connecting:
+		return !outgoing && tcp.ACK
 	case tcp.RST:
 		return !outgoing || !s.copies[tcp.Seq]
 	case outgoing:
@@ -40,9 +65,9 @@ func (s *segments) note(tcp *layers.TCP, outgoing bool) bool {
 	return false
 }
 
-// text returns the last segments.
+// text returns the faults.
 func (s *segments) text() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return strings.Join(s.all[max(0, len(s.all)-40):], "\n")
+	return strings.Join(s.faults, "\n\n")
 }

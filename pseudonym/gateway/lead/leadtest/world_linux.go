@@ -4,7 +4,6 @@ package leadtest
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -18,10 +17,12 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/tcpip/checksum"
 
 	"heddle/internal/nstest"
 	"heddle/internal/polltest"
 	"heddle/internal/tcprepair"
+	"heddle/pseudonym/gateway/lead"
 )
 
 // Switch is one of moved connections.
@@ -35,17 +36,25 @@ type Kind struct {
 	New    func() (Switch, error)
 	Remove func(*World) error // removes what a switch made, as an operator would
 
+	// Prepare makes what the switch needs on the gateway's machine, whose devices "net" and "site" have no addresses yet. It returns those to
+	// which they belong. A kind without it takes the two.
+	Prepare func(*World) (net, site string)
+
+	// Asks says that the switch notes nothing of what happened, and asks the tenant.
+	Asks bool
+
 	// Has reports whether the switch has an entry, "to" for the client's packets or "back" for the tenant's, or noted what happened: the client
 	// "finished", the tenant "answered", or the connection "ended".
 	Has func(w *World, what string) (bool, error)
 }
 
-// World has a client, its provider, a gateway that routes, and a tenant behind it.
+// World has a client, its provider, a gateway, and a tenant behind a router.
 type World struct {
 	V6                      bool
 	Client, Gateway, Tenant nstest.Namespace
-	At                      netip.AddrPort // the client, always from one port
-	Public, Inside          netip.AddrPort // the gateway, and the tenant
+	Router                  nstest.Namespace // between the gateway and the tenant, which it calls site; the gateway's side is net
+	At                      netip.AddrPort   // the client, always from one port
+	Public, Inside          netip.AddrPort   // the gateway, and the tenant
 	To                      Switch
 
 	t        *testing.T
@@ -63,27 +72,36 @@ type World struct {
 // NewWorld makes a world of IPv4 or IPv6 with a switch.
 func NewWorld(t *testing.T, k Kind, v6 bool) *World {
 	t.Helper()
-	w := &World{V6: v6, Client: nstest.New(t), Gateway: nstest.New(t), Tenant: nstest.New(t), t: t, kind: k, provider: nstest.New(t)}
-	// The networks of client and tenant, the host that each has in them, the router's, the public address, anywhere, and the network between
-	// the provider and the gateway.
-	a := []string{"198.51.100.2/24", "198.51.100.1/24", "10.9.1.2/24", "10.9.1.1/24", "192.0.2.1/32", "0.0.0.0/0", "203.0.113.1/24", "203.0.113.2/24"}
+	w := &World{V6: v6, Client: nstest.New(t), Gateway: nstest.New(t), Tenant: nstest.New(t), t: t, kind: k, provider: nstest.New(t), Router: nstest.New(t)}
+	w.log.asks = k.Asks
+	// The networks of client and tenant, the host that each has in them, the router's, the public address, anywhere, the network between
+	// the provider and the gateway, the one between the gateway and the router, and the tenant's network.
+	a := []string{"198.51.100.2/24", "198.51.100.1/24", "10.9.1.2/24", "10.9.1.1/24", "192.0.2.1/32", "0.0.0.0/0", "203.0.113.1/24", "203.0.113.2/24", "10.9.2.1/24", "10.9.2.2/24", "10.9.1.0/24"}
 	if v6 {
-		a = []string{"2001:db8:c::2/64", "2001:db8:c::1/64", "fd09::2/64", "fd09::1/64", "2001:db8:77::1/128", "::/0", "2001:db8:d::1/64", "2001:db8:d::2/64"}
+		a = []string{"2001:db8:c::2/64", "2001:db8:c::1/64", "fd09::2/64", "fd09::1/64", "2001:db8:77::1/128", "::/0", "2001:db8:d::1/64", "2001:db8:d::2/64", "fd0a::1/64", "fd0a::2/64", "fd09::/64"}
 	}
 	host := func(i int) netip.Addr { return netip.MustParsePrefix(a[i]).Addr() }
 	w.At, w.Inside, w.Public = netip.AddrPortFrom(host(0), 50000), netip.AddrPortFrom(host(2), 443), netip.AddrPortFrom(host(4), 443)
 	nstest.Link(t, nstest.End{In: w.Client, Device: "net", Addrs: a[:1]}, nstest.End{In: w.provider, Device: "client", Addrs: a[1:2]})
-	nstest.Link(t, nstest.End{In: w.provider, Device: "net", Addrs: a[6:7]}, nstest.End{In: w.Gateway, Device: "net", Addrs: a[7:8]})
-	nstest.Link(t, nstest.End{In: w.Tenant, Device: "net", Addrs: a[2:3]}, nstest.End{In: w.Gateway, Device: "site", Addrs: a[3:4]})
+	nstest.Link(t, nstest.End{In: w.provider, Device: "net", Addrs: a[6:7]}, nstest.End{In: w.Gateway, Device: "net"})
+	nstest.Link(t, nstest.End{In: w.Router, Device: "net", Addrs: a[9:10]}, nstest.End{In: w.Gateway, Device: "site"})
+	nstest.Link(t, nstest.End{In: w.Tenant, Device: "net", Addrs: a[2:3]}, nstest.End{In: w.Router, Device: "site", Addrs: a[3:4]})
 	by := func(gateway netip.Addr) func() error {
 		return func() error { return nstest.Route(a[5], "", netlink.Route{Gw: gateway.AsSlice()}) }
 	}
 	w.Client.Do(t, by(host(1)))
 	w.Tenant.Do(t, by(host(3)))
+	network, site := "net", "site"
+	if k.Prepare != nil {
+		network, site = k.Prepare(w)
+	}
 	routes := map[bool]string{false: "ipv4/ip_forward", true: "ipv6/conf/all/forwarding"}[v6]
 	w.provider.Do(t, func() error { return errors.Join(nstest.Set(routes, "1"), by(host(7))()) })
+	w.Router.Do(t, func() error { return errors.Join(nstest.Set(routes, "1"), by(host(8))()) })
 	w.Gateway.Do(t, func() (err error) {
-		if err := errors.Join(nstest.Address("lo", a[4]), nstest.Set(routes, "1"), by(host(6))()); err != nil {
+		err = errors.Join(nstest.Address("lo", a[4]), nstest.Address(network, a[7]), nstest.Address(site, a[8]), nstest.Set(routes, "1"), by(host(6))(),
+			nstest.Route(a[10], "", netlink.Route{Gw: host(9).AsSlice()}))
+		if err != nil {
 			return err
 		}
 		if w.To, err = k.New(); err != nil {
@@ -97,18 +115,21 @@ func NewWorld(t *testing.T, k Kind, v6 bool) *World {
 	return w
 }
 
-func (w *World) parse(p nstest.Passed) gopacket.Packet {
-	return gopacket.NewPacket(p.Bytes, map[bool]gopacket.LayerType{false: layers.LayerTypeIPv4, true: layers.LayerTypeIPv6}[w.V6], gopacket.NoCopy)
+// InSoftware has all machines but the gateway compute checksums, and cut segments, themselves: a bridge takes packets as they are.
+func (w *World) InSoftware() {
+	w.t.Helper()
+	for _, end := range []struct {
+		in      nstest.Namespace
+		devices []string
+	}{{w.Client, []string{"net"}}, {w.provider, []string{"client", "net"}}, {w.Router, []string{"net", "site"}}, {w.Tenant, []string{"net"}}} {
+		for _, d := range end.devices {
+			end.in.Do(w.t, func() error { return nstest.ChecksumsInSoftware(d) })
+		}
+	}
 }
 
-// checksum returns that of RFC 1071, which is 0 for a header with the right one.
-func checksum(header []byte) uint16 {
-	var sum uint32
-	for i := 0; i < len(header); i += 2 {
-		sum += uint32(binary.BigEndian.Uint16(header[i:]))
-	}
-	sum = sum&0xffff + sum>>16
-	return ^uint16(sum&0xffff + sum>>16)
+func (w *World) parse(p nstest.Passed) gopacket.Packet {
+	return gopacket.NewPacket(p.Bytes, map[bool]gopacket.LayerType{false: layers.LayerTypeIPv4, true: layers.LayerTypeIPv6}[w.V6], gopacket.NoCopy)
 }
 
 // ownTTL is that of a machine's own packets.
@@ -140,7 +161,7 @@ func (w *World) see(p nstest.Passed) {
 		ok = true
 		w.errors.Add(1)
 	}
-	if icmp != nil && checksum(icmp.LayerPayload()[:20]) != 0 {
+	if icmp != nil && ^checksum.Checksum(icmp.LayerPayload()[:20], 0) != 0 {
 		w.strange.Add(1)
 	}
 	if bytes.Contains(p.Bytes, w.Inside.Addr().AsSlice()) {
@@ -199,6 +220,9 @@ func (w *World) Moved() (near, far *net.TCPConn) {
 		return err
 	})
 	w.Gateway.Do(w.t, func() error { return w.To.Lead(w.At, w.Public, w.Inside) })
+	if s, ok := w.To.(lead.Settler); ok {
+		s.Settle()
+	}
 	if err := held.Close(); err != nil {
 		w.t.Fatal(err)
 	}

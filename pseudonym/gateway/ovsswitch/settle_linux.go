@@ -1,0 +1,108 @@
+package ovsswitch
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"heddle/internal/openflow"
+)
+
+// look waits until Open vSwitch has looked at all that its cache has, by the command revalidator/wait of its process (ovs-vswitchd(8)). It looks
+// when a flow changes, and may have begun before the last change.
+func look(socket string, patience time.Duration) error {
+	dir := filepath.Dir(socket)
+	pid, err := os.ReadFile(filepath.Join(dir, "ovs-vswitchd.pid"))
+	if err != nil {
+		return err
+	}
+	c, err := net.DialTimeout("unix", filepath.Join(dir, "ovs-vswitchd."+strings.TrimSpace(string(pid))+".ctl"), patience)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		return err
+	}
+	if _, err := c.Write([]byte(`{"id":0,"method":"revalidator/wait","params":[]}`)); err != nil {
+		return err
+	}
+	var answer struct{ Error any }
+	if err := json.NewDecoder(c).Decode(&answer); err != nil {
+		return err
+	}
+	if answer.Error != nil {
+		return fmt.Errorf("revalidator/wait: %v", answer.Error)
+	}
+	return nil
+}
+
+// patience is how long Open vSwitch may take for a look on a busy machine.
+const patience = 10 * time.Second
+
+// looks is how often Open vSwitch looks at its cache until that must follow a change: a look that had begun, one that began while the change was on
+// its way inside Open vSwitch, and one more.
+const looks = 3
+
+// forget waits until the cache must follow all changes that the bridge has confirmed. It changes a flow each time, so that Open vSwitch looks at once.
+func forget(socket string, bridge *openflow.Conn) error {
+	for range looks {
+		if err := bridge.Change(touch.Add()); err != nil {
+			return err
+		}
+		if err := look(socket, patience); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// touch is a flow that no packet matches: one of TCP from nowhere.
+var touch = openflow.Flow{Cookie: cookie(0, roleTouch), Match: tcp(nowhere, nowhere), Hard: time.Second}
+
+var nowhere = netip.AddrPortFrom(netip.IPv4Unspecified(), 0)
+
+// Settle waits until Open vSwitch does with all packets what the flows say now, so that none of a connection that is led comes to this machine.
+func (s *Switch) Settle() {
+	s.mu.Lock()
+	if s.settled == nil {
+		s.settled = make(chan struct{})
+		select {
+		case s.settle <- struct{}{}:
+		default:
+		}
+	}
+	settled := s.settled
+	s.mu.Unlock()
+	select {
+	case <-settled:
+	case <-s.end:
+	}
+}
+
+// settleAlways settles for all who wait, at once.
+func (s *Switch) settleAlways() {
+	for {
+		select {
+		case <-s.end:
+			return
+		case <-s.settle:
+		}
+		s.mu.Lock()
+		settled, bridge := s.settled, s.bridge
+		s.settled = nil
+		s.mu.Unlock()
+		if bridge == nil || forget(s.o.socket(), bridge) != nil {
+			select {
+			case <-time.After(cacheFor):
+			case <-s.end:
+			}
+		}
+		close(settled)
+	}
+}

@@ -1,0 +1,168 @@
+package gateway
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"heddle/internal/nstest"
+	"heddle/pseudonym"
+	"heddle/pseudonym/ca"
+	"heddle/pseudonym/ech"
+	"heddle/pseudonym/gateway/nftswitch"
+	"heddle/pseudonym/gateway/ovsswitch"
+)
+
+// A network namespace is one of threads, so gateway and agent run as processes of their own: this test again, with a role.
+const roleVariable = "HEDDLE_GATEWAY_TEST_ROLE"
+
+func TestMain(m *testing.M) {
+	if text := os.Getenv(roleVariable); text != "" {
+		var r role
+		if err := errors.Join(json.Unmarshal([]byte(text), &r), r.run()); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// role is what a process does.
+type role struct {
+	Listen  string
+	Sidecar string // file of a socket; it is an agent then, or else a gateway
+	Label   pseudonym.Label
+	To      []string
+	Hello   [2][]byte // configuration and private key of an encrypted hello
+	Bridge  string    // of Open vSwitch; without one nftables lead
+}
+
+func (r role) open() (Switch, error) {
+	if r.Bridge == "" {
+		return nftswitch.New()
+	}
+	return ovsswitch.New(ovsswitch.Options{Bridge: r.Bridge})
+}
+
+// identity returns the certificate of a key that all processes can make.
+func identity(t byte) tls.Certificate {
+	key := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{t}, ed25519.SeedSize))
+	c, err := ca.Client("test", key, time.Now(), time.Now().Add(time.Hour))
+	if err != nil {
+		panic(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{c.Raw}, PrivateKey: key, Leaf: c}
+}
+
+const (
+	ofGateways = 'g'
+	ofTenant   = 't'
+	ofNobody   = 'n'
+)
+
+func keyOf(t byte) ca.KeyID { return ca.KeyOf(identity(t).Leaf) }
+
+// run serves until it is killed. It says when it listens, and answers each line with its counts.
+func (r role) run() error {
+	l, err := net.Listen("tcp", r.Listen)
+	if err != nil {
+		return err
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	if r.Sidecar != "" {
+		fmt.Println("ready")
+		a := &Agent{Identity: identity(ofTenant), Gateways: keyOf(ofGateways), Sidecar: r.Sidecar, Log: log}
+		return a.Serve(context.Background(), l)
+	}
+	key, err := ech.ParseKey(r.Hello[0], r.Hello[1])
+	if err != nil {
+		return err
+	}
+	g := New(Options{Zone: zone, Router: fixed{r.Label, Place{Addresses: r.To, Key: keyOf(ofTenant)}}, Hellos: func() []*ech.Key { return []*ech.Key{key} },
+		Mover: NewMover(identity(ofGateways), r.open), Log: log})
+	fmt.Println("ready")
+	go func() {
+		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+			_ = json.NewEncoder(os.Stdout).Encode(g.Counts())
+		}
+	}()
+	return g.Serve(context.Background(), l)
+}
+
+// fixed is a router of one pseudonym.
+type fixed struct {
+	label pseudonym.Label
+	to    Place
+}
+
+func (f fixed) Route(_ context.Context, l pseudonym.Label) (Place, error) {
+	if l != f.label {
+		return Place{}, pseudonym.ErrNone
+	}
+	return f.to, nil
+}
+
+// process is a role that runs.
+type process struct {
+	cmd *exec.Cmd
+	in  io.Writer
+	out *bufio.Reader
+}
+
+func (p *process) line(t *testing.T) string {
+	t.Helper()
+	line, err := p.out.ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	return line
+}
+
+func (p *process) counts(t *testing.T) (c Counts) {
+	t.Helper()
+	_, err := io.WriteString(p.in, "\n")
+	if err = errors.Join(err, json.Unmarshal([]byte(p.line(t)), &c)); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill()
+	_ = p.cmd.Wait()
+}
+
+func (m *moving) start(on nstest.Namespace, r role) *process {
+	m.t.Helper()
+	text, err := json.Marshal(r)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	p := &process{cmd: exec.Command("/proc/self/exe")}
+	p.cmd.Env, p.cmd.Stderr = append(os.Environ(), roleVariable+"="+string(text)), os.Stderr
+	p.in, err = p.cmd.StdinPipe()
+	out, other := p.cmd.StdoutPipe()
+	if err = errors.Join(err, other); err != nil {
+		m.t.Fatal(err)
+	}
+	p.out = bufio.NewReader(out)
+	on.Do(m.t, p.cmd.Start)
+	m.t.Cleanup(p.kill)
+	if line := p.line(m.t); line != "ready\n" {
+		m.t.Fatalf("it says %q", line)
+	}
+	return p
+}
