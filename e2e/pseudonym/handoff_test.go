@@ -61,7 +61,8 @@ func (w *world) moved(want float64) {
 // Doctor says by what a machine would lead connections that move, and why another one may move none.
 func TestDoctorChecksHandOff(t *testing.T) {
 	w, _, _ := movingWorld(t, lab.OpenCloud("cloud", "news"))
-	for host, want := range map[string]string{"cloud": "lead them by bpf", "client": "does not route packets"} {
+	says := func(host, want string) {
+		t.Helper()
 		var all []struct{ Check, What string }
 		out := w.Run(host, "pseudonym", "doctor", w.cloud.File(), "--json")
 		if err := json.Unmarshal([]byte(out), &all); err != nil {
@@ -72,6 +73,12 @@ func TestDoctorChecksHandOff(t *testing.T) {
 			t.Errorf("%s: not %q:\n%s", host, want, out)
 		}
 	}
+	says("cloud", "lead them by bpf")
+	says("client", "does not route packets")
+	if err := w.cloud.Replace(`# gateway-switch = "auto"`, `gateway-switch = "ovs"`, `# gateway-bridge = "br0"`, `gateway-bridge = "none0"`); err != nil {
+		t.Fatal(err)
+	}
+	says("cloud", "the bridge none0 of Open vSwitch")
 }
 
 // A client's link that loses, reorders and duplicates packets costs a connection that moves no byte.

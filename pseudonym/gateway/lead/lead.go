@@ -1,9 +1,9 @@
 // Package lead has what the switches of moved connections have in common.
 //
-// The machine of the gateway routes between clients and tenants, or a bridge that it is at joins them. A switch rewrites the destination of a client's packets to the tenant's
-// address, and the source of the tenant's packets to the gateway's. It follows the connections without help of a program: an entry ends
-// some time after the last packet, and the first packet of a new connection from a port that was used before ends the one of the old
-// connection, if that has ended. So established connections go on without the gateway.
+// The machine of the gateway routes between clients and tenants, or a bridge that it is at joins them. A switch rewrites the destination of a
+// client's packets to the tenant's address, and the source of the tenant's packets to the gateway's. An entry ends some time after the last packet,
+// and the first packet of a new connection from a port that was used before ends the one of the old connection, if that has ended. Established
+// connections go on without the gateway.
 package lead
 
 import (

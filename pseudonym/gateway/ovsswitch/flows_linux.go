@@ -45,7 +45,7 @@ func remove(number uint64) openflow.Change {
 	return openflow.Delete(cookie(number, 0), ^uint64(roleMask))
 }
 
-// Priorities are above those of people's flows, which are often round numbers.
+// Priorities are above those that people's own flows usually have.
 const (
 	priorityTenant = 40000 + iota
 	priorityLead

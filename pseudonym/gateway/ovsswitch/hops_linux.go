@@ -34,7 +34,25 @@ func newHops() (*hops, error) {
 }
 
 // find returns the next hop of this machine's packets to an address, whose Ethernet address is known then.
-func (h *hops) find(to netip.Addr) (next hop, err error) {
+func (h *hops) find(to netip.Addr) (hop, error) {
+	next, err := h.route(to)
+	if err != nil {
+		return next, err
+	}
+	return next, h.resolve(next)
+}
+
+// learn notes an Ethernet address of a hop, unless one is known.
+func (h *hops) learn(of hop, mac net.HardwareAddr) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.macs[of] == nil && len(mac) == 6 {
+		h.macs[of] = mac
+	}
+}
+
+// route returns the next hop of this machine's packets to an address.
+func (h *hops) route(to netip.Addr) (next hop, err error) {
 	routes, err := h.kernel.RouteGet(to.AsSlice())
 	if err != nil {
 		return hop{}, fmt.Errorf("no route to %v: %w", to, err)
@@ -46,7 +64,7 @@ func (h *hops) find(to netip.Addr) (next hop, err error) {
 	if gateway, ok := netip.AddrFromSlice(routes[0].Gw); ok {
 		next.at = gateway.Unmap()
 	}
-	return next, h.resolve(next)
+	return next, nil
 }
 
 // Times of resolve.

@@ -11,15 +11,21 @@
 package ovsswitch
 
 import (
+	"cmp"
 	"path/filepath"
 	"strings"
 	"time"
+
+	"heddle/pseudonym/gateway/lead"
 )
 
 // Options configure a switch.
 type Options struct {
 	Bridge string // its name, or the file of the socket at which it is managed, with a slash
+	Most   int    // connections; lead.Most if it is 0
 }
+
+func (o Options) most() int { return cmp.Or(o.Most, lead.Most) }
 
 // run is where Open vSwitch has its sockets.
 const run = "/run/openvswitch"

@@ -4,7 +4,9 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io/fs"
+	"net"
 	"net/netip"
 	"sync"
 	"time"
@@ -137,6 +139,12 @@ func (s *Switch) adopt(bridge *openflow.Conn) error {
 		at, _ := netip.AddrFromSlice(a.IP)
 		local[at.Unmap()] = true
 	}
+	macs := map[uint64]net.HardwareAddr{} // of next hops to clients, by number
+	for _, f := range all {
+		if number, of := split(f.Cookie); of == roleBack {
+			macs[number] = f.Sets.Get(openflow.EthDst)
+		}
+	}
 	for _, f := range all {
 		number, of := split(f.Cookie)
 		client, gateway := f.Match.Addresses()
@@ -145,18 +153,21 @@ func (s *Switch) adopt(bridge *openflow.Conn) error {
 			continue
 		}
 		c := &connection{client: client, gateway: gateway, tenant: netip.AddrPortFrom(at, gateway.Port()), number: number}
-		if err := s.find(c); err == nil { // else it goes on with the flows that it has
-			s.add(c)
-			s.share(c)
+		if s.hopsOf(c, s.hops.route) != nil {
+			continue // it goes on with the flows that it has
 		}
+		s.hops.learn(c.toTenant, f.Sets.Get(openflow.EthDst))
+		s.hops.learn(c.toClient, macs[number])
+		s.add(c)
+		s.share(c)
 	}
 	return nil
 }
 
-// find finds the next hops of a connection.
-func (s *Switch) find(c *connection) (err error) {
-	if c.toTenant, err = s.hops.find(c.tenant.Addr()); err == nil {
-		c.toClient, err = s.hops.find(c.client.Addr())
+// hopsOf finds the next hops of a connection.
+func (s *Switch) hopsOf(c *connection, find func(netip.Addr) (hop, error)) (err error) {
+	if c.toTenant, err = find(c.tenant.Addr()); err == nil {
+		c.toClient, err = find(c.client.Addr())
 	}
 	return err
 }
@@ -269,13 +280,17 @@ func (s *Switch) Lead(client, gateway, tenant netip.AddrPort) error {
 		return err
 	}
 	c := &connection{client: client, gateway: gateway, tenant: tenant}
-	if err := s.find(c); err != nil {
+	if err := s.hopsOf(c, s.hops.find); err != nil {
 		return err
 	}
 	if err := s.prepare(bridge, c); err != nil {
 		return err
 	}
 	s.mu.Lock()
+	if _, has := s.entries[c.key()]; !has && len(s.entries) >= s.o.most() {
+		s.mu.Unlock()
+		return fmt.Errorf("the bridge leads %d connections, which is the most", s.o.most())
+	}
 	var changes []openflow.Change
 	for _, old := range []*connection{s.entries[c.key()], s.returns[key{tenant, client}]} {
 		if old != nil {

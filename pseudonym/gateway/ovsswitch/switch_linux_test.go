@@ -2,8 +2,8 @@ package ovsswitch
 
 import (
 	"errors"
-	"fmt"
 	"net"
+	"net/netip"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"heddle/internal/errhint"
 	"heddle/internal/nstest"
@@ -23,7 +24,10 @@ import (
 const bridge = "lead0"
 
 // world is what a test has of its Open vSwitch.
-type world struct{ switches *ovstest.Switch }
+type world struct {
+	switches *ovstest.Switch
+	most     int
+}
 
 // prepare makes a bridge of both devices of the gateway.
 func (o *world) prepare(t *testing.T) func(*leadtest.World) (network, site string) {
@@ -38,7 +42,7 @@ func (o *world) prepare(t *testing.T) func(*leadtest.World) (network, site strin
 	}
 }
 
-func (o *world) options() Options { return Options{Bridge: o.switches.Socket(bridge)} }
+func (o *world) options() Options { return Options{Bridge: o.switches.Socket(bridge), Most: o.most} }
 
 func (o *world) kind(t *testing.T) leadtest.Kind {
 	return leadtest.Kind{Asks: true, Prepare: o.prepare(t), New: func() (leadtest.Switch, error) { return New(o.options()) }, Remove: o.remove, Has: has}
@@ -107,37 +111,83 @@ func TestFlows(t *testing.T) {
 		"send_flow_rem priority=40000,tcp,nw_src=10.9.1.2,tp_src=443 actions=multipath(symmetric_l3l4,0,modulo_n,1,0,NXM_NX_REG15[0..15]),NORMAL",
 		"send_flow_rem priority=40004,icmp,nw_dst=192.0.2.1,icmp_type=3 actions=CONTROLLER:65535",
 	}
-	await := func() {
-		t.Helper()
-		polltest.Until(t, func() error {
-			if got := o.lines(t); !slices.Equal(got, want) {
-				return errors.New("the flows are\n" + strings.Join(got, "\n") + "\nwant\n" + strings.Join(want, "\n"))
-			}
-			return nil
-		})
-	}
-	await()
+	o.await(t, want)
 	w.Finish(near, far)
-	want = append([]string{back("120")}, want[1:]...)
-	await()
+	o.await(t, append([]string{back("120")}, want[1:]...))
 }
 
-// A bridge that starts again is filled again, and established connections go on.
-func TestBridgeRestarts(t *testing.T) {
+// await waits until the bridge has these flows.
+func (o *world) await(t *testing.T, want []string) {
+	t.Helper()
+	polltest.Until(t, func() error {
+		if got := o.lines(t); !slices.Equal(got, want) {
+			return errors.New("the flows are\n" + strings.Join(got, "\n") + "\nwant\n" + strings.Join(want, "\n"))
+		}
+		return nil
+	})
+}
+
+// A bridge that starts again is filled again, also by a gateway that had started again, and established connections go on.
+func TestRestarts(t *testing.T) {
+	for name, v6 := range map[string]bool{"IPv4": false, "IPv6": true} {
+		t.Run(name, func(t *testing.T) {
+			o := &world{}
+			w := leadtest.NewWorld(t, o.kind(t), v6)
+			near, far := w.Moved()
+			w.Talk(near, far)
+			before := o.lines(t)
+			for range 2 {
+				o.switches.Restart(t)
+				o.await(t, before)
+				w.Talk(near, far)
+				if err := w.To.Close(); err != nil {
+					t.Fatal(err)
+				}
+				w.Gateway.Do(t, func() (err error) {
+					w.To, err = New(o.options())
+					return err
+				})
+			}
+			w.Finish(near, far)
+			near, far = w.Moved() // the gateway knows the connection whose port is used again
+			w.Talk(near, far)
+		})
+	}
+}
+
+// A connection that its tenant breaks off has ended, and its entries have not long.
+func TestTenantBreaksOff(t *testing.T) {
 	o := &world{}
 	w := leadtest.NewWorld(t, o.kind(t), false)
 	near, far := w.Moved()
 	w.Talk(near, far)
-	before := o.lines(t)
-	o.switches.Restart(t)
-	polltest.Until(t, func() error {
-		if now := o.lines(t); !slices.Equal(now, before) {
-			return fmt.Errorf("the flows are %q", now)
+	want := o.lines(t)
+	for i := range want {
+		want[i] = strings.Replace(want[i], "idle_timeout=600", "idle_timeout=120", 1)
+	}
+	if err := far.SetLinger(0); err != nil {
+		t.Fatal(err)
+	}
+	far.Close()
+	if _, err := near.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
+		t.Errorf("the client reads %v", err)
+	}
+	o.await(t, want)
+}
+
+func TestMost(t *testing.T) {
+	o := &world{most: 1}
+	w := leadtest.NewWorld(t, o.kind(t), false)
+	near, far := w.Moved()
+	for name, c := range map[string]struct {
+		client netip.AddrPort
+		full   bool
+	}{"one more": {netip.AddrPortFrom(w.At.Addr(), 50001), true}, "the same": {w.At, false}} {
+		if err := w.To.Lead(c.client, w.Public, w.Inside); c.full != (err != nil && strings.Contains(err.Error(), "1 connections, which is the most")) {
+			t.Errorf("%s: %v", name, err)
 		}
-		return nil
-	})
+	}
 	w.Talk(near, far)
-	w.Finish(near, far)
 }
 
 // A router behind the bridge that is replaced by another one has its Ethernet address.
