@@ -136,12 +136,15 @@ func (g *gallery) split(args ...string) *peer.Process {
 func (g *gallery) visit(timeout time.Duration, contexts ...[]string) []browser.Page {
 	g.t.Helper()
 	pages, err := browser.Visit{Server: serverName + ":443", Relay: relayAddr, Certificate: g.certificate, Contexts: contexts,
-		Timeout: timeout}.Run(g.t.Context(), g.Host("client"))
+		Timeout: timeout, Wants: responses}.Run(g.t.Context(), g.Host("client"))
 	if err != nil {
 		g.t.Fatal(err)
 	}
 	return pages
 }
+
+// responses are the page, two style sheets, the images, and the background.
+const responses = 1 + 2 + galleryImages + 1
 
 // whole says what is wrong with a page of the gallery, if anything is.
 func whole(p browser.Page) error {
@@ -149,9 +152,8 @@ func whole(p browser.Page) error {
 	if p.Error != "" || len(p.Failed) > 0 {
 		errs = append(errs, fmt.Errorf("%s %q", p.Error, p.Failed))
 	}
-	// The page, two style sheets, the images, and the background.
-	if want := 1 + 2 + galleryImages + 1; len(p.Responses) != want {
-		errs = append(errs, fmt.Errorf("%d responses, not %d", len(p.Responses), want))
+	if len(p.Responses) != responses {
+		errs = append(errs, fmt.Errorf("%d responses, not %d", len(p.Responses), responses))
 	}
 	for _, r := range p.Responses {
 		if r.Protocol != "h3" || r.Bytes == 0 {

@@ -1,5 +1,5 @@
 // Visits pages with Chromium and says of each, one JSON object a line, what came of it. The order is JSON on stdin:
-// {executable, args, order: {timeout (ms), contexts: [[url, ...], ...]}}. Pages of one context follow one another and share its
+// {executable, args, order: {timeout (ms), wants, contexts: [[url, ...], ...]}}. Pages of one context follow one another and share its
 // connections; contexts run one after the other.
 import { readFileSync, writeSync } from 'node:fs'
 import { chromium } from 'playwright-core'
@@ -27,6 +27,11 @@ async function visit(page, url) {
   const seen = { url, error: '', responses: [], images: [], styles: 0 }
   try {
     await page.goto(url, { waitUntil: 'load', timeout: order.timeout })
+    if (order.wants > 0) {
+      // What is still missing at the end of the time, the result lacks.
+      const all = (wants) => performance.getEntriesByType('resource').length + 1 >= wants
+      await page.waitForFunction(all, order.wants, { polling: 50, timeout: order.timeout }).catch(() => {})
+    }
     Object.assign(seen, await page.evaluate(look))
   } catch (error) {
     seen.error = error.message.split('\n')[0]

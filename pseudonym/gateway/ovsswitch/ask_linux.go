@@ -59,10 +59,12 @@ func (s *Switch) removed(bridge *openflow.Conn, r openflow.Removed) {
 // question is one to a tenant, whether it still has a connection.
 type question struct {
 	until  time.Time
-	number uint32 // of the reset that says that it has not
 	syn    openflow.Packet
 	direct bool // the client's packet was for the tenant itself
 }
+
+// waits reports whether a packet of the client's waits for the tenant's answer.
+func (c *connection) waits() bool { return c.asked != nil && time.Now().Before(c.asked.until) }
 
 // askFor is how long a tenant may take to answer, before the next packet of the client lets it be asked again.
 const askFor = time.Second
@@ -73,7 +75,7 @@ func (s *Switch) asked(bridge *openflow.Conn, number uint64, p openflow.Packet) 
 	s.mu.Lock()
 	c := s.numbers[number]
 	s.mu.Unlock()
-	if c == nil || c.asked != nil && time.Now().Before(c.asked.until) {
+	if c == nil || c.waits() {
 		return
 	}
 	c.asked = &question{until: time.Now().Add(askFor), syn: p, direct: to == c.tenant.Addr()}
@@ -90,7 +92,6 @@ func (s *Switch) ask(bridge *openflow.Conn, c *connection) {
 	if _, err := rand.Read(random[:]); err != nil {
 		return
 	}
-	c.asked.number = binary.BigEndian.Uint32(random[:])
 	from := parse(c.asked.syn.Frame).Layer(layers.LayerTypeEthernet).(*layers.Ethernet)
 	ethernet := &layers.Ethernet{SrcMAC: from.SrcMAC, DstMAC: s.hops.mac(c.toTenant), EthernetType: from.EthernetType}
 	var ip interface {
@@ -100,7 +101,7 @@ func (s *Switch) ask(bridge *openflow.Conn, c *connection) {
 	if c.client.Addr().Is6() {
 		ip = &layers.IPv6{Version: 6, HopLimit: s.ttl[true], NextHeader: layers.IPProtocolTCP, SrcIP: c.client.Addr().AsSlice(), DstIP: c.tenant.Addr().AsSlice()}
 	}
-	out := &layers.TCP{SrcPort: layers.TCPPort(c.client.Port()), DstPort: layers.TCPPort(c.tenant.Port()), Seq: binary.BigEndian.Uint32(random[4:]), Ack: c.asked.number, ACK: true}
+	out := &layers.TCP{SrcPort: layers.TCPPort(c.client.Port()), DstPort: layers.TCPPort(c.tenant.Port()), Seq: binary.BigEndian.Uint32(random[:]), Ack: binary.BigEndian.Uint32(random[4:]), ACK: true}
 	if out.SetNetworkLayerForChecksum(ip) != nil {
 		return
 	}
@@ -109,21 +110,19 @@ func (s *Switch) ask(bridge *openflow.Conn, c *connection) {
 	}
 }
 
-// reset takes a copy of a reset of either side.
+// reset takes a copy of a reset of either side. The tenant sends one only if it has no such connection any more.
 func (s *Switch) reset(bridge *openflow.Conn, number uint64, p openflow.Packet) {
-	frame := parse(p.Frame)
-	from, _ := ends(frame)
-	tcp, ok := frame.Layer(layers.LayerTypeTCP).(*layers.TCP)
+	from, _ := ends(parse(p.Frame))
 	s.mu.Lock()
 	c := s.numbers[number]
 	s.mu.Unlock()
 	switch {
-	case !ok || c == nil || c.ending:
+	case c == nil || c.ending:
 	case from == c.client.Addr():
-		if c.asked != nil { // it may have broken off what it no longer has
+		if c.waits() { // it may have broken off what it no longer has
 			s.ask(bridge, c)
 		}
-	case c.asked != nil && tcp.Seq == c.asked.number:
+	case c.waits():
 		s.over(bridge, c)
 	case !c.broken:
 		c.broken = true

@@ -187,6 +187,9 @@ func TestMost(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	if s := w.To.(*Switch); len(s.numbers) != 1 || s.clients[w.At.Addr()].connections != 1 {
+		t.Errorf("it has %d connections, of them %d of the client's", len(s.numbers), s.clients[w.At.Addr()].connections)
+	}
 	w.Talk(near, far)
 }
 
