@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"heddle/internal/openflow"
@@ -68,41 +69,63 @@ var touch = openflow.Flow{Cookie: cookie(0, roleTouch), Match: tcp(nowhere, nowh
 var nowhere = netip.AddrPortFrom(netip.IPv4Unspecified(), 0)
 
 // Settle waits until Open vSwitch does with all packets what the flows say now, so that none of a connection that is led comes to this machine.
-func (s *Switch) Settle() {
-	s.mu.Lock()
-	if s.settled == nil {
-		s.settled = make(chan struct{})
-		select {
-		case s.settle <- struct{}{}:
-		default:
-		}
+func (s *Switch) Settle() { s.settling.wait(s.end) }
+
+// settle does what Settle waits for.
+func (s *Switch) settle() {
+	bridge, err := s.current()
+	if err == nil {
+		err = forget(s.o.socket(), bridge)
 	}
-	settled := s.settled
-	s.mu.Unlock()
-	select {
-	case <-settled:
-	case <-s.end:
+	if err != nil {
+		select {
+		case <-time.After(cacheFor):
+		case <-s.end:
+		}
 	}
 }
 
-// settleAlways settles for all who wait, at once.
-func (s *Switch) settleAlways() {
+// together does something for all who wait for it, at once. Who begins to wait while it is being done waits for the next time.
+type together struct {
+	mu   sync.Mutex
+	next chan struct{} // closed when it is done, or nil if nobody waits
+	wake chan struct{} // has room for one
+}
+
+func newTogether() *together { return &together{wake: make(chan struct{}, 1)} }
+
+func (t *together) wait(end <-chan struct{}) {
+	t.mu.Lock()
+	if t.next == nil {
+		t.next = make(chan struct{})
+	}
+	next := t.next
+	t.mu.Unlock()
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+	select {
+	case <-next:
+	case <-end:
+	}
+}
+
+func (t *together) serve(end <-chan struct{}, do func()) {
 	for {
 		select {
-		case <-s.end:
+		case <-end:
 			return
-		case <-s.settle:
+		case <-t.wake:
 		}
-		s.mu.Lock()
-		settled, bridge := s.settled, s.bridge
-		s.settled = nil
-		s.mu.Unlock()
-		if bridge == nil || forget(s.o.socket(), bridge) != nil {
-			select {
-			case <-time.After(cacheFor):
-			case <-s.end:
-			}
+		t.mu.Lock()
+		done := t.next
+		t.next = nil
+		t.mu.Unlock()
+		if done == nil { // it was done for the one who woke it
+			continue
 		}
-		close(settled)
+		do()
+		close(done)
 	}
 }

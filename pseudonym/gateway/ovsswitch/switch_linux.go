@@ -37,11 +37,10 @@ type Switch struct {
 	clients map[netip.Addr]*client
 	shared  map[any]openflow.Flow // those of a tenant, by AddrPort, and of an address of the gateway, by Addr
 
-	settled chan struct{} // closed when what is led now has settled, or nil if nobody waits
+	looking, settling *together
 
-	settle chan struct{} // has room for one
-	end    chan struct{}
-	done   sync.WaitGroup
+	end  chan struct{}
+	done sync.WaitGroup
 }
 
 // client is one with connections that moved.
@@ -52,7 +51,7 @@ type client struct {
 
 // New connects to the bridge, and goes on with the connections of an earlier process.
 func New(o Options) (*Switch, error) {
-	s := &Switch{o: o, ttl: map[bool]uint8{}, events: newEvents(), settle: make(chan struct{}, 1), end: make(chan struct{}), entries: map[key]*connection{}, numbers: map[uint64]*connection{},
+	s := &Switch{o: o, ttl: map[bool]uint8{}, events: newEvents(), looking: newTogether(), settling: newTogether(), end: make(chan struct{}), entries: map[key]*connection{}, numbers: map[uint64]*connection{},
 		returns: map[key]*connection{}, clients: map[netip.Addr]*client{}, shared: map[any]openflow.Flow{}}
 	for _, v6 := range []bool{false, true} {
 		ttl, err := lead.OwnTTL(v6)
@@ -75,7 +74,8 @@ func New(o Options) (*Switch, error) {
 		return nil, err
 	}
 	s.done.Go(s.serve)
-	s.done.Go(s.settleAlways)
+	s.done.Go(func() { s.settling.serve(s.end, s.settle) })
+	s.done.Go(func() { s.looking.serve(s.end, func() { _ = look(s.o.socket(), cacheFor) }) })
 	return s, nil
 }
 
@@ -308,7 +308,7 @@ func (s *Switch) Lead(client, gateway, tenant netip.AddrPort) error {
 		s.mu.Unlock()
 		return errors.Join(err, bridge.Change(changes...))
 	}
-	_ = look(s.o.socket(), cacheFor) // without that, packets of the client may still come here, where nobody answers them, and come again
+	s.looking.wait(s.end) // without that, packets of the client may still come here, where nobody answers them, and come again
 	return nil
 }
 

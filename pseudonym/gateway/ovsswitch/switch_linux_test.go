@@ -175,6 +175,28 @@ func TestTenantBreaksOff(t *testing.T) {
 	o.await(t, want)
 }
 
+// What an operator removed is there again with the next connection.
+func TestRemovedFlows(t *testing.T) {
+	o := &world{}
+	w := leadtest.NewWorld(t, o.kind(t), false)
+	near, far := w.Moved()
+	w.Talk(near, far)
+	before := o.lines(t)
+	w.Finish(near, far)
+	if err := o.remove(w); err != nil {
+		t.Fatal(err)
+	}
+	s := w.To.(*Switch)
+	polltest.Await(t, "the switch knows that its flows are gone", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.shared) == 0 && len(s.entries) == 0
+	})
+	near, far = w.Moved()
+	w.Talk(near, far)
+	o.await(t, before)
+}
+
 func TestMost(t *testing.T) {
 	o := &world{most: 1}
 	w := leadtest.NewWorld(t, o.kind(t), false)
