@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"slices"
 	"sync"
 	"time"
 )
@@ -35,8 +34,8 @@ type call struct {
 // patience is how long an answer may take.
 const patience = 10 * time.Second
 
-// Dial connects to a bridge by the socket at which it is managed. What the bridge says unasked is given to got, as [Packet] or [Removed], in
-// its order and one at a time; got must not wait for an answer of the bridge.
+// Dial connects to a bridge by the socket at which it is managed. It calls got with each [Packet] and [Removed] that the bridge sends, one after the
+// other. got must not wait for an answer of the bridge.
 func Dial(socket string, got func(any)) (*Conn, error) {
 	c, err := net.DialTimeout("unix", socket, patience)
 	if err != nil {
@@ -259,7 +258,7 @@ func (o *Conn) Flows(cookie, mask uint64) (all []Known, err error) {
 
 // Send lets the switch treat a packet as if it had come from its port, with actions instead of flows. It does not say whether that worked.
 func (o *Conn) Send(p Packet, actions ...Action) error {
-	return o.write(message{kind: kindPacketOut, body: p.body(slices.Clip(actions))})
+	return o.write(message{kind: kindPacketOut, body: p.body(actions)})
 }
 
 // Ended is closed when the connection ends.

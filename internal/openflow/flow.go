@@ -10,10 +10,8 @@ type Port uint32
 
 // Reserved ports.
 const (
-	InPortOf   Port = 0xfffffff8 // the one that the packet came from
 	Normal     Port = 0xfffffffa // where a switch without OpenFlow would send the packet
 	Controller Port = 0xfffffffd
-	Local      Port = 0xfffffffe
 	anyPort    Port = 0xffffffff
 )
 
@@ -27,11 +25,10 @@ const (
 type Action []byte
 
 const (
-	actionOutput       = 0
-	actionSetTTL       = 23
-	actionSetField     = 25
-	actionExperimenter = 0xffff
-	applyActions       = 4 // the type of instruction (section 7.2.4)
+	actionOutput   = 0
+	actionSetTTL   = 23
+	actionSetField = 25
+	applyActions   = 4 // the type of instruction (section 7.2.4)
 )
 
 // Output sends the packet to a port. The controller gets the first bytes alone.
@@ -202,21 +199,13 @@ func each(b []byte, least int, do func(kind uint16, part []byte) error) error {
 }
 
 // Removed says that a flow ended that was to be reported.
-type Removed struct {
-	Cookie  uint64
-	Deleted bool // somebody deleted it; else its time was over
-	Match   Match
-}
+type Removed struct{ Cookie uint64 }
 
-const reasonDelete = 2 // section 7.4.2
-
-func parseRemoved(b []byte) (r Removed, err error) {
-	if len(b) < 40 {
-		return r, errShort
+func parseRemoved(b []byte) (Removed, error) {
+	if len(b) < 8 {
+		return Removed{}, errShort
 	}
-	r.Cookie, r.Deleted = binary.BigEndian.Uint64(b), b[10] == reasonDelete
-	r.Match, _, err = parseMatch(b[40:])
-	return r, err
+	return Removed{binary.BigEndian.Uint64(b)}, nil
 }
 
 // Packet is one that a flow hands to the controller.

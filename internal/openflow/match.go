@@ -87,7 +87,7 @@ func (m Match) address(v4, v6 FieldType) netip.Addr {
 	return a
 }
 
-// Addresses returns source and destination of a match of TCP. What the match lacks is not valid, or port 0.
+// Addresses returns source and destination of a match of TCP. An address that the match lacks is not valid, and a port is 0.
 func (m Match) Addresses() (source, target netip.AddrPort) {
 	port := func(t FieldType) uint16 {
 		if b := m.Get(t); len(b) == 2 {

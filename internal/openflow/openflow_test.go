@@ -21,7 +21,7 @@ func one() Flow {
 			SetTTL(64), LookAt(), Output(Normal, 0)}}
 }
 
-// Of the bytes ovs-ofctl ofp-print (3.1) says: OFPT_FLOW_MOD (OF1.4) (xid=0x7): ADD
+// ovs-ofctl ofp-print (3.1) prints the bytes as: OFPT_FLOW_MOD (OF1.4) (xid=0x7): ADD
 // priority=40001,tcp,nw_src=198.51.100.2,nw_dst=192.0.2.1,tp_src=50000,tp_dst=443,tcp_flags=+syn-ack cookie:0x1122334455667788 idle:600 hard:3600
 // send_flow_rem actions=fin_timeout(idle_timeout=120),set_field:02:00:00:00:00:01->eth_dst,set_field:10.9.1.2->ip_src,mod_nw_ttl:64,
 // multipath(symmetric_l3l4,0,modulo_n,1,0,NXM_NX_REG15[0..15]),NORMAL
@@ -66,9 +66,7 @@ func TestParse(t *testing.T) {
 			t.Errorf("%d of %d bytes are a flow", n, len(b))
 		}
 	}
-	removed := append(binary.BigEndian.AppendUint64(nil, 7), make([]byte, 32)...)
-	removed[10] = reasonDelete
-	if r, err := parseRemoved(f.Match.append(removed)); err != nil || r.Cookie != 7 || !r.Deleted || !reflect.DeepEqual(r.Match, f.Match) {
+	if r, err := parseRemoved(f.Match.append(append(binary.BigEndian.AppendUint64(nil, 7), make([]byte, 32)...))); err != nil || r.Cookie != 7 {
 		t.Errorf("%+v, %v", r, err)
 	}
 	packet := append(binary.BigEndian.AppendUint64(make([]byte, 8), 9), Match{{Type: InPort, Value: []byte{0, 0, 0, 3}}}.append(nil)...)
@@ -88,9 +86,7 @@ func FuzzParse(f *testing.F) {
 				t.Error("it takes nothing")
 			}
 		}
-		if r, err := parseRemoved(b); err == nil {
-			r.Match.Addresses()
-		}
+		_, _ = parseRemoved(b)
 		_, _ = parsePacket(b)
 		_ = parseError(b)
 	})

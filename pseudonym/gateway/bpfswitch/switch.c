@@ -298,6 +298,8 @@ SEC("tc") int heddle_lead_in(struct __sk_buff *skb)
 		from_tenant(skb, &p);
 		return TC_ACT_UNSPEC;
 	}
+	if (!p.v6 && p.at != HEADER + 20) // error_out would not know the packet again that an error quotes
+		return TC_ACT_SHOT;
 	if ((p.flags & (SYN | ACK | RST | FIN)) == SYN) { // it prolongs no entry
 		if (ended(to->state)) {
 			bpf_map_delete_elem(&heddle_to, &p.key);

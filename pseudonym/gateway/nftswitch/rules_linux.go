@@ -111,6 +111,12 @@ var first = []expr.Any{
 	&expr.Cmp{Op: expr.CmpOpEq, Register: dataAt, Data: make([]byte, 4)},
 }
 
+// options matches headers of IPv4 that have some.
+var options = []expr.Any{
+	&expr.Payload{DestRegister: dataAt, Base: expr.PayloadBaseNetworkHeader, Len: 1},
+	&expr.Cmp{Op: expr.CmpOpNeq, Register: dataAt, Data: []byte{withoutOptions}},
+}
+
 // rewrite writes the address that was found into a packet, and corrects its checksums.
 func (s *sets) rewrite(side nft.Side) []expr.Any {
 	p := nft.LoadAddress(s.v6, side, 0).(*expr.Payload)
@@ -183,6 +189,9 @@ func (s *sets) in(rule rules, ttl byte) {
 	led := nft.Join(untracked, s.rewrite(nft.Destination), s.likeOwn(ttl, unix.IPPROTO_TCP), nft.Accept)
 	some := &expr.Immediate{Register: dataAt, Data: make([]byte, 4*s.words())} // the kernel wants data with a map's element that it removes
 	rule(begins, load, find(s.ended, 0), []expr.Any{some}, drop(s.to), drop(s.finished), drop(s.answered), drop(s.ended), nft.Accept)
+	if !s.v6 { // errorsOut would not know a packet with options again that an error quotes
+		rule(load, find(s.to, dataAt), options, nft.Drop)
+	}
 	// The tenant answers the SYN of a connection that it has, and nothing else happens (RFC 5961, section 4). A SYN prolongs no entry.
 	rule(begins, load, find(s.to, dataAt), led)
 	rule(flags(fin, fin), load, find(s.to, dataAt), keep(s.finished, lead.Idle))

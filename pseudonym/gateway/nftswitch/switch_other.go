@@ -2,26 +2,10 @@
 
 package nftswitch
 
-import (
-	"net/netip"
-
-	"heddle/internal/errhint"
-)
+import "heddle/pseudonym/gateway/lead"
 
 // Switch needs Linux.
-type Switch struct{}
+type Switch struct{ lead.Unsupported }
 
 // New needs Linux.
-func New() (*Switch, error) {
-	return nil, unsupported()
-}
-
-// Lead needs Linux.
-func (*Switch) Lead(client, gateway, tenant netip.AddrPort) error { return unsupported() }
-
-// Close does nothing.
-func (*Switch) Close() error { return nil }
-
-func unsupported() error {
-	return errhint.NeedsLinux("the switch of a gateway", "relay connections instead")
-}
+func New() (*Switch, error) { return nil, lead.NeedsLinux() }

@@ -13,7 +13,7 @@ import (
 	"heddle/internal/openflow"
 )
 
-// handle does what an event asks for. What fails is asked for again, by the next packet.
+// handle does what an event asks for. If that fails, the next packet asks for it again.
 func (s *Switch) handle(bridge *openflow.Conn, event any) {
 	switch e := event.(type) {
 	case openflow.Removed:
@@ -145,6 +145,7 @@ func (s *Switch) over(bridge *openflow.Conn, c *connection) {
 		s.mu.Unlock()
 	}
 	if bridge.Change(changes...) != nil {
+		c.ending, c.asked = false, nil // the client's next packet begins again
 		return
 	}
 	syn := c.asked.syn

@@ -30,11 +30,12 @@ type message struct {
 	icmp6    *layers.ICMPv6
 	rest     []byte // before the quoted packet, of ICMPv6
 	quoted   []byte
+	header   int // bytes of the quoted packet's, if it is one of IPv4
 }
 
 // parseMessage returns the message in a frame, or false if it is something else.
 func parseMessage(frame []byte) (m message, ok bool) {
-	p := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.NoCopy)
+	p := parse(frame)
 	m.ethernet, ok = p.Layer(layers.LayerTypeEthernet).(*layers.Ethernet)
 	if !ok {
 		return m, false
@@ -66,14 +67,20 @@ func parseMessage(frame []byte) (m message, ok bool) {
 	return m, false
 }
 
-// parse4 takes headers without options alone.
+// header4 is the size of a header of IPv4 without options.
+const header4 = 20
+
 func (m *message) parse4() bool {
 	q := m.quoted
-	if len(q) < 24 || q[0] != 0x45 || q[9] != protocolTCP || binary.BigEndian.Uint16(q[6:])&0x1fff != 0 {
+	if len(q) < header4 || q[0]>>4 != 4 || q[9] != protocolTCP || binary.BigEndian.Uint16(q[6:])&0x1fff != 0 {
 		return false
 	}
-	m.from = netip.AddrPortFrom(netip.AddrFrom4([4]byte(q[12:16])), binary.BigEndian.Uint16(q[20:]))
-	m.to = netip.AddrPortFrom(netip.AddrFrom4([4]byte(q[16:20])), binary.BigEndian.Uint16(q[22:]))
+	m.header = int(q[0]&0xf) * 4
+	if m.header < header4 || len(q) < m.header+4 {
+		return false
+	}
+	m.from = netip.AddrPortFrom(netip.AddrFrom4([4]byte(q[12:16])), binary.BigEndian.Uint16(q[m.header:]))
+	m.to = netip.AddrPortFrom(netip.AddrFrom4([4]byte(q[16:20])), binary.BigEndian.Uint16(q[m.header+2:]))
 	return true
 }
 
@@ -103,9 +110,7 @@ func (m *message) readdress(source, target, quotedSource, quotedTarget netip.Add
 	m.quoted = q
 	if m.ip4 != nil {
 		binary.BigEndian.PutUint16(q[10:], 0)
-		binary.BigEndian.PutUint16(q[10:], ^checksum.Checksum(q[:20], 0))
-	}
-	if m.ip4 != nil {
+		binary.BigEndian.PutUint16(q[10:], ^checksum.Checksum(q[:m.header], 0))
 		set(&m.ip4.SrcIP, source)
 		set(&m.ip4.DstIP, target)
 	} else {

@@ -69,8 +69,8 @@ const (
 
 var normal = openflow.Output(openflow.Normal, 0)
 
-// ask hands the packet to this process.
-var ask = []openflow.Action{openflow.Output(openflow.Controller, 0xffff)}
+// handOver hands the packet to this process.
+var handOver = []openflow.Action{openflow.Output(openflow.Controller, 0xffff)}
 
 // ip matches packets of a protocol, of the family of an address.
 func ip(of netip.Addr, protocol uint8) openflow.Match {
@@ -115,10 +115,10 @@ func (c *connection) flows(mac func(hop) net.HardwareAddr, ttl uint8) []openflow
 	return []openflow.Flow{
 		{Cookie: cookie(c.number, roleTo), Priority: priorityLead, Match: tcp(c.client, c.gateway), Idle: idle, Report: true, Actions: to},
 		{Cookie: cookie(c.number, roleBack), Priority: priorityLead, Match: tcp(c.tenant, c.client), Idle: idle, Report: true, Actions: slices.Insert(slices.Clone(back), 0, openflow.FinTimeout(endedFor))},
-		{Cookie: cookie(c.number, roleReset), Priority: priorityReset, Match: tcp(c.client, c.gateway, reset), Actions: slices.Concat(ask, to)},
-		{Cookie: cookie(c.number, roleReset), Priority: priorityReset, Match: tcp(c.tenant, c.client, reset), Actions: slices.Concat(ask, back)},
-		{Cookie: cookie(c.number, roleSYN), Priority: prioritySYN, Match: tcp(c.client, c.gateway, openflow.Flags(syn, syn|ack)), Actions: ask},
-		{Cookie: cookie(c.number, roleSYN), Priority: prioritySYN, Match: tcp(c.client, c.tenant, openflow.Flags(syn, syn|ack)), Actions: ask},
+		{Cookie: cookie(c.number, roleReset), Priority: priorityReset, Match: tcp(c.client, c.gateway, reset), Actions: slices.Concat(handOver, to)},
+		{Cookie: cookie(c.number, roleReset), Priority: priorityReset, Match: tcp(c.tenant, c.client, reset), Actions: slices.Concat(handOver, back)},
+		{Cookie: cookie(c.number, roleSYN), Priority: prioritySYN, Match: tcp(c.client, c.gateway, openflow.Flags(syn, syn|ack)), Actions: handOver},
+		{Cookie: cookie(c.number, roleSYN), Priority: prioritySYN, Match: tcp(c.client, c.tenant, openflow.Flags(syn, syn|ack)), Actions: handOver},
 	}
 }
 
@@ -141,12 +141,12 @@ func ofClient(number uint64, at netip.Addr) openflow.Flow {
 	if at.Is6() {
 		protocol = protocolICMPv6
 	}
-	return openflow.Flow{Cookie: cookie(number, roleClient), Priority: priorityICMP, Match: append(ip(at, protocol), openflow.Target(at)), Actions: ask}
+	return openflow.Flow{Cookie: cookie(number, roleClient), Priority: priorityICMP, Match: append(ip(at, protocol), openflow.Target(at)), Actions: handOver}
 }
 
 // ofPublic is the flow for routers' messages to an address of the gateway, about packets that were too large.
 func ofPublic(number uint64, at netip.Addr) openflow.Flow {
-	f := openflow.Flow{Cookie: cookie(number, rolePublic), Priority: priorityICMP, Report: true, Actions: ask}
+	f := openflow.Flow{Cookie: cookie(number, rolePublic), Priority: priorityICMP, Report: true, Actions: handOver}
 	if at.Is6() {
 		f.Match = append(ip(at, protocolICMPv6), openflow.Target(at), openflow.U8(openflow.ICMPv6Type, tooBig6))
 	} else {

@@ -4,10 +4,10 @@
 //
 // Flows of OpenFlow cannot follow a connection as the other kinds of switches do, so the tenant is asked. When a client sends the first packet
 // of a new connection from a port that has an entry, the bridge hands it to this process, which sends the tenant an acknowledgement out of place.
-// A tenant that has no such connection answers with a reset, and then the entry ends, and the client's packet goes on to where it was sent. One that has
-// the connection answers the client, as it would answer that packet (RFC 5961, section 4): a client that means it then breaks the old connection
-// off, and a forger does not see the answer. The bridge hands routers' messages about packets that are too large to this process too. All else
-// goes on without it.
+// A tenant that has no such connection answers with a reset. Then the entry ends, and the client's packet goes on to where it was sent. A tenant that
+// has the connection answers the client, as it would answer that packet (RFC 5961, section 4). A client that means it breaks the old connection off
+// then; a forger does not see the answer. The bridge also hands routers' messages about packets that are too large to this process. All else goes
+// on without it.
 package ovsswitch
 
 import (

@@ -85,7 +85,7 @@ func (s *Switch) settle() {
 	}
 }
 
-// together does something for all who wait for it, at once. Who begins to wait while it is being done waits for the next time.
+// together does something once for all goroutines that wait for it. A goroutine that comes while it is being done waits for the next time.
 type together struct {
 	mu   sync.Mutex
 	next chan struct{} // closed when it is done, or nil if nobody waits

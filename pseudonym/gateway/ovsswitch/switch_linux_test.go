@@ -175,7 +175,7 @@ func TestTenantBreaksOff(t *testing.T) {
 	o.await(t, want)
 }
 
-// What an operator removed is there again with the next connection.
+// The next connection adds all flows again that an operator removed.
 func TestRemovedFlows(t *testing.T) {
 	o := &world{}
 	w := leadtest.NewWorld(t, o.kind(t), false)

@@ -114,15 +114,15 @@ func forgedPackets(w *World) {
 // forged is the sequence number of forged packets.
 const forged = 1
 
-// forge sends a packet from the client's port to an address, with sequence numbers that are wrong.
-func (w *World) forge(at netip.AddrPort, tcp layers.TCP, ttl uint8) {
+// forge sends a packet from the client's port to an address, with sequence numbers that are wrong. Options are those of a header of IPv4.
+func (w *World) forge(at netip.AddrPort, tcp layers.TCP, ttl uint8, options ...layers.IPv4Option) {
 	w.t.Helper()
 	tcp.SrcPort, tcp.DstPort, tcp.Seq, tcp.Window = layers.TCPPort(w.At.Port()), layers.TCPPort(at.Port()), forged, 1000
 	from, to := net.IP(w.At.Addr().AsSlice()), net.IP(at.Addr().AsSlice())
 	var ip interface {
 		gopacket.NetworkLayer
 		gopacket.SerializableLayer
-	} = &layers.IPv4{Version: 4, TTL: ttl, Protocol: layers.IPProtocolTCP, SrcIP: from, DstIP: to}
+	} = &layers.IPv4{Version: 4, TTL: ttl, Protocol: layers.IPProtocolTCP, SrcIP: from, DstIP: to, Options: options}
 	family, address := unix.AF_INET, unix.Sockaddr(&unix.SockaddrInet4{Addr: [4]byte(to[:4])})
 	if w.V6 {
 		ip = &layers.IPv6{Version: 6, HopLimit: ttl, NextHeader: layers.IPProtocolTCP, SrcIP: from, DstIP: to}
