@@ -54,6 +54,25 @@ func OpenCloud(name string, sites ...string) World {
 	return w
 }
 
+// BridgedCloud is [OpenCloud] for a host cloud that joins all networks by [Host.Bridge]. The isp is in the networks of the sites, so that client and site
+// reach each other past the host cloud:
+//
+//	+--------+            +-----+    +--------+    +-------+
+//	| client |------------| isp |----| bridge |----| sites |
+//	+--------+            +-----+    +--------+    +-------+
+//	10.1.0.2     10.1.0.1  192.0.2.254   |  192.0.2.1  10.9.N.2
+//	                       10.9.N.254  cloud  10.9.N.1
+func BridgedCloud(name string, sites ...string) World {
+	w := OpenCloud(name, sites...)
+	for i := range sites {
+		near := netip.MustParsePrefix(fmt.Sprintf("10.9.%d.254/24", i+1))
+		isp, site := &w.Links[1].A, &w.Hosts[len(w.Hosts)-len(sites)+i]
+		isp.Addrs = append(isp.Addrs, near)
+		site.Routes[0].Via = near.Addr()
+	}
+	return w
+}
+
 // CloudPrefix has the pseudo-addresses of a cloud of [WithIPv6].
 var CloudPrefix = netip.MustParsePrefix("2001:db8:77:1::/64")
 

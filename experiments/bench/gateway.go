@@ -21,7 +21,7 @@ import (
 // In all modes the site's server is the same sidecar before the same nginx. The baseline is that sidecar, reached directly.
 func Gateway() Bench {
 	return Bench{name: "gateway", paper: gatewayPaper, goal: gatewayGoal, topologies: func(quick bool) []*topology {
-		return []*topology{gatewayLatency(quick), gatewayRate(quick), gatewayBurst(quick), gatewayObject(quick), gatewayRules(quick), gatewayPseudonyms(quick)}
+		return []*topology{gatewayLatency(quick), gatewayRate(quick), gatewayBurst(quick), gatewayObject(quick), gatewayRules(quick), gatewayPseudonyms(quick), gatewayBridge(quick), gatewayBridgeRules(quick)}
 	}}
 }
 
@@ -44,16 +44,22 @@ var (
 )
 
 func gatewayTopology(name, baseline string) pseudonymCases {
-	t := newPseudonymCases(name, baseline, gatewayWorld())
+	return gatewayTopologyIn(gatewayWorld(), name, baseline, "")
+}
+
+// gatewayTopologyIn is in a world whose cloud may join its networks by a bridge of Open vSwitch.
+func gatewayTopologyIn(world lab.World, name, baseline, bridge string) pseudonymCases {
+	t := newPseudonymCases(name, baseline, world)
 	t.serve = func(ctx context.Context, s *stage) error {
-		return (&gatewayServers{pseudonymServers: pseudonymServers{stage: s, ways: t.ways}}).start(ctx, t.wanted())
+		return (&gatewayServers{pseudonymServers: pseudonymServers{stage: s, ways: t.ways}, bridge: bridge}).start(ctx, t.wanted())
 	}
 	return t
 }
 
-// gatewayWorld is a client, and a cloud with one site. Its links have no limit.
-func gatewayWorld() lab.World {
-	w := lab.WithIPv6(lab.OpenCloud("gateway", "site"))
+func gatewayWorld() lab.World { return withMovedSite(lab.WithIPv6(lab.OpenCloud("gateway", "site"))) }
+
+// withMovedSite gives the one site of a cloud its second address.
+func withMovedSite(w lab.World) lab.World {
 	last := &w.Links[len(w.Links)-1]
 	last.B.Addrs = append(last.B.Addrs, netip.PrefixFrom(movedSite, 24))
 	w.Names = []lab.NameSpec{{Name: pseudonymName, Addr: pseudonymSite}}
@@ -187,7 +193,7 @@ func gatewayPaper(name string) *float64 {
 		ratio = 325.8 / mutual
 	case words[0] == "burst" && words[2] == wayHandoff:
 		ratio = 1.4 // at most
-	case name == fmt.Sprintf("rules/%d/%s", mostRules, wayHandoff):
+	case strings.HasSuffix(name, fmt.Sprintf("rules/%d/%s", mostRules, wayHandoff)):
 		ratio = 2 // less than
 	case name == fmt.Sprintf("pseudonyms/%d", paperPseudonyms):
 		ratio = 1

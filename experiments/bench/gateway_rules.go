@@ -22,67 +22,85 @@ const mostRules = 1_000_000
 // connection has two.
 func gatewayRules(quick bool) *topology {
 	t := gatewayTopology("rules", wayHandoff)
+	t.addRules(quick, []int{0, 10_000, 100_000, mostRules}, func(s *stage) (rules, error) { return openMaps(s.Host("cloud")) })
+	return t.topology
+}
+
+// addRules adds a case for each number of rules, compared with the first one.
+func (t pseudonymCases) addRules(quick bool, counts []int, open func(*stage) (rules, error)) {
 	t.baseline = nil // none of them have rules
-	counts := []int{0, 10_000, 100_000, mostRules}
 	if quick {
 		counts = []int{0, 100_000}
 	}
 	for _, n := range counts {
-		t.add(fmt.Sprintf("%d/%s", n, wayHandoff), wayHandoff, func(ctx context.Context, s *stage, w way) ([]figure, error) {
-			return fetchWithRules(ctx, s, w, n, quick)
+		t.add(fmt.Sprintf("%d/%s", n, wayHandoff), wayHandoff, func(ctx context.Context, s *stage, w way) (figures []figure, err error) {
+			r, err := open(s)
+			if err != nil {
+				return nil, err
+			}
+			defer func() { err = errors.Join(err, r.Close()) }()
+			return fetchWithRules(ctx, w, r, n, quick)
 		})
 	}
-	return t.topology
+}
+
+// rules are those of a switch.
+type rules interface {
+	// put adds the rules of a connection, and remove removes them. number is the connection's.
+	put(number int, client, gateway, tenant netip.AddrPort) error
+	remove(number int, client, gateway, tenant netip.AddrPort) error
+	Close() error
 }
 
 // fetchWithRules adds rules, fetches and removes them.
-func fetchWithRules(ctx context.Context, s *stage, w way, n int, quick bool) (figures []figure, err error) {
-	rules, err := openRules(s.Host("cloud"))
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rules.to.Close(), rules.back.Close()) }()
-	added, err := rules.each(ctx, n, func(m *ebpf.Map, source, destination, instead netip.AddrPort) error {
-		return m.Put(ruleKey(source, destination), rule(instead))
-	})
+func fetchWithRules(ctx context.Context, w way, r rules, n int, quick bool) (figures []figure, err error) {
+	added, err := eachMoved(ctx, n/2, r.put)
 	if err != nil {
 		return nil, err
 	}
 	figures, err = fetchLatency(ctx, w, usual, quick)
-	removed, other := rules.each(ctx, n, func(m *ebpf.Map, source, destination, _ netip.AddrPort) error {
-		return m.Delete(ruleKey(source, destination))
-	})
+	removed, other := eachMoved(ctx, n/2, r.remove)
 	if n > 0 {
 		figures = append(figures, figure{"insert", "insert", "rules/s", float64(n) / added.Seconds()}, figure{"delete", "delete", "rules/s", float64(n) / removed.Seconds()})
 	}
 	return figures, errors.Join(err, other)
 }
 
-// switchRules are the maps of the BPF switch on the gateway's machine.
-type switchRules struct{ to, back *ebpf.Map }
-
-func openRules(host *lab.Host) (r switchRules, err error) {
-	dirs, err := filepath.Glob(filepath.Join(host.Dir(), "bpf", "heddle", "net-*"))
-	if err != nil || len(dirs) != 1 {
-		return r, fmt.Errorf("the gateway's machine has BPF switches %q, %w", dirs, err)
-	}
-	if r.to, err = ebpf.LoadPinnedMap(filepath.Join(dirs[0], "heddle_to"), nil); err == nil {
-		r.back, err = ebpf.LoadPinnedMap(filepath.Join(dirs[0], "heddle_back"), nil)
-	}
-	return r, err
-}
-
-// each does something with n rules, those of one connection after those of another, as a gateway adds them. It returns how long it took.
-func (r switchRules) each(ctx context.Context, n int, do func(m *ebpf.Map, source, destination, instead netip.AddrPort) error) (time.Duration, error) {
+// eachMoved does something for n connections, one after the other, as a gateway does. It returns how long it took.
+func eachMoved(ctx context.Context, n int, do func(number int, client, gateway, tenant netip.AddrPort) error) (time.Duration, error) {
 	began := time.Now()
-	for i := range n / 2 {
+	for i := range n {
 		client, gateway, tenant := movedConnection(i)
-		if err := errors.Join(do(r.to, client, gateway, tenant), do(r.back, tenant, client, gateway), ctx.Err()); err != nil {
+		if err := errors.Join(do(i, client, gateway, tenant), ctx.Err()); err != nil {
 			return 0, fmt.Errorf("rules of connection %d: %w", i, err)
 		}
 	}
 	return time.Since(began), nil
 }
+
+// maps are the rules of the BPF switch on the gateway's machine.
+type maps struct{ to, back *ebpf.Map }
+
+func openMaps(host *lab.Host) (m maps, err error) {
+	dirs, err := filepath.Glob(filepath.Join(host.Dir(), "bpf", "heddle", "net-*"))
+	if err != nil || len(dirs) != 1 {
+		return m, fmt.Errorf("the gateway's machine has BPF switches %q, %w", dirs, err)
+	}
+	if m.to, err = ebpf.LoadPinnedMap(filepath.Join(dirs[0], "heddle_to"), nil); err == nil {
+		m.back, err = ebpf.LoadPinnedMap(filepath.Join(dirs[0], "heddle_back"), nil)
+	}
+	return m, err
+}
+
+func (m maps) put(_ int, client, gateway, tenant netip.AddrPort) error {
+	return errors.Join(m.to.Put(ruleKey(client, gateway), rule(tenant)), m.back.Put(ruleKey(tenant, client), rule(gateway)))
+}
+
+func (m maps) remove(_ int, client, gateway, tenant netip.AddrPort) error {
+	return errors.Join(m.to.Delete(ruleKey(client, gateway)), m.back.Delete(ruleKey(tenant, client)))
+}
+
+func (m maps) Close() error { return errors.Join(m.to.Close(), m.back.Close()) }
 
 // movedConnection is one of many with different clients, of the addresses for benchmarks (RFC 2544).
 func movedConnection(i int) (client, gateway, tenant netip.AddrPort) {

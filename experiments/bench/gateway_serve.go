@@ -27,6 +27,7 @@ var movedSite = netip.MustParseAddr("10.9.1.3")
 // no connection goes another way. All sites have the same nginx.
 type gatewayServers struct {
 	pseudonymServers
+	bridge  string // of Open vSwitch, which joins the cloud's networks and leads what moves; "" for none
 	serving *peer.Process
 }
 
@@ -49,6 +50,9 @@ func (g *gatewayServers) start(ctx context.Context, wanted []string) error {
 			return err
 		}
 	}
+	if err := g.startBridge(ctx); err != nil {
+		return err
+	}
 	if g.serving, err = g.cloud.Serve(ctx); err != nil {
 		return err
 	}
@@ -59,6 +63,18 @@ func (g *gatewayServers) start(ctx context.Context, wanted []string) error {
 		}
 	}
 	return g.await(ctx, wanted)
+}
+
+// startBridge joins the cloud's networks.
+func (g *gatewayServers) startBridge(ctx context.Context) error {
+	if g.bridge == "" {
+		return nil
+	}
+	cloud := g.Host("cloud")
+	if err := peer.OpenVSwitch(ctx, cloud, g.bridge); err != nil {
+		return err
+	}
+	return g.cloud.Replace(`# gateway-switch = "auto"`, `gateway-switch = "ovs"`, `# gateway-bridge = "br0"`, fmt.Sprintf("gateway-bridge = %q", peer.BridgeSocket(cloud, g.bridge)))
 }
 
 // add adds a site with a sidecar to the cloud, and returns the way to it but for what dials.

@@ -2,39 +2,103 @@ package bench
 
 import (
 	"bytes"
+	"errors"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"heddle/lab/labtest"
+	"heddle/lab/peer"
 )
 
 // Each mode leads to its site, and what the process of the gateway takes for large objects is counted.
 func TestGatewayModes(t *testing.T) {
-	labtest.Need(t)
-	kept, err := only([]*topology{gatewayObject(true)}, []string{"object/10MiB/proxy", "object/10MiB/fdpass", "object/10MiB/handoff", "object/10MiB/v6"})
+	top := raised(t, gatewayObject(true), "object/10MiB/proxy", "object/10MiB/fdpass", "object/10MiB/handoff", "object/10MiB/v6")
+	measuresObjects(t, top)
+	m, err := openMaps(top.stage.Host("cloud"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	object, work := kept[0], t.TempDir() // it goes after the world, whose processes write there
+	comeAndGo(t, m, func() (n int, err error) {
+		for key, entries := []byte(nil), m.to.Iterate(); entries.Next(&key, new([]byte)); {
+			if bytes.HasPrefix(key[12:], []byte{198, 18}) {
+				n++
+			}
+		}
+		return n, nil
+	}, 1)
+}
+
+// A bridge of Open vSwitch leads to the site as well.
+func TestGatewayBridge(t *testing.T) {
+	top := raised(t, gatewayBridge(true), "ovs/object")
+	measuresObjects(t, top)
+	f, err := openFlows(top.stage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	comeAndGo(t, f, func() (int, error) {
+		all, err := f.to.Flows(flowCookie(0, 0), 0xffff<<48)
+		return len(all), err
+	}, 2)
+}
+
+// raised brings the world of some cases of a topology up.
+func raised(t *testing.T, top *topology, words ...string) *topology {
+	t.Helper()
+	labtest.Need(t)
+	kept, err := only([]*topology{top}, words)
+	if err != nil {
+		t.Fatal(err)
+	}
+	work := t.TempDir() // it goes after the world, whose processes write there
 	t.Cleanup(func() {
-		if err := object.down(); err != nil {
+		if err := kept[0].down(); err != nil {
 			t.Error(err)
 		}
 	})
-	if err := object.up(t.Context(), &stage{heddle: labtest.Heddle, work: work}); err != nil {
+	err = kept[0].up(t.Context(), &stage{heddle: labtest.Heddle, work: work})
+	if errors.Is(err, peer.ErrMissing) {
+		t.Skip(err)
+	} else if err != nil {
 		t.Fatal(err)
 	}
-	for _, v := range object.cases {
-		figures := persistent(t, v, object.stage)
+	return kept[0]
+}
+
+func measuresObjects(t *testing.T, top *topology) {
+	t.Helper()
+	for _, v := range top.cases {
+		figures := persistent(t, v, top.stage)
 		want := 2
-		if v.name == "10MiB/mtls" { // it has no gateway
+		if strings.HasSuffix(v.name, "10MiB/mtls") { // it has no gateway
 			want = 1
 		}
 		if len(figures) != want || figures[0].value <= 0 {
 			t.Errorf("%s: %v", v.name, figures)
 		}
+	}
+}
+
+// comeAndGo fails if rules do not come and go. count counts them, each of several of a connection's or one alone.
+func comeAndGo(t *testing.T, r rules, count func() (int, error), each int) {
+	t.Helper()
+	const connections = 3
+	for _, step := range []struct {
+		do   func(int, netip.AddrPort, netip.AddrPort, netip.AddrPort) error
+		want int
+	}{{r.put, connections * each}, {r.remove, 0}} {
+		if _, err := eachMoved(t.Context(), connections, step.do); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := count(); err != nil || n != step.want {
+			t.Errorf("the switch has %d rules, not %d: %v", n, step.want, err)
+		}
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -54,8 +118,8 @@ func TestGatewayCases(t *testing.T) {
 			switch top.name {
 			case "burst":
 				want = strings.Replace(want, "mtls", "https", 1)
-			case "rules":
-				want = "rules/0/handoff"
+			case "rules", "ovs/rules":
+				want = top.name + "/0/handoff"
 			case "pseudonyms":
 				want = "pseudonyms/1"
 			}
@@ -67,7 +131,7 @@ func TestGatewayCases(t *testing.T) {
 			}
 		}
 	}
-	if want := 2*2 + len(gatewayBursts) + 2; published != want {
+	if want := 2*2 + len(gatewayBursts) + 3; published != want {
 		t.Errorf("%d cases have published figures, not %d", published, want)
 	}
 	for name := range gatewayGoals {

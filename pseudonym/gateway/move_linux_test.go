@@ -12,8 +12,10 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -21,6 +23,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"github.com/vishvananda/netlink"
 
+	"heddle/internal/netns"
 	"heddle/internal/netutil"
 	"heddle/internal/nstest"
 	"heddle/internal/ovstest"
@@ -37,8 +40,9 @@ type moving struct {
 	client, gateway, tenant nstest.Namespace
 	way, agent              *process
 	label                   pseudonym.Label
-	config                  *tls.Config // of the client
-	list                    []byte      // of keys for encrypted hellos
+	config                  *tls.Config                                            // of the client
+	list                    []byte                                                 // of keys for encrypted hellos
+	control                 func(network, address string, c syscall.RawConn) error // of the client's next sockets, or nil
 	tap                     *nstest.Tap
 	toAgent, toSidecar      atomic.Int64 // bytes of TCP between gateway and tenant, by port
 	resets                  atomic.Int64
@@ -66,33 +70,40 @@ func (m *moving) sidecarAt() string { return at(m.site, 4443).String() }
 // newMoving starts all. The gateway may relay to the sidecar beside the agent.
 func newMoving(t *testing.T, in places, relays bool) *moving {
 	t.Helper()
-	return newMovingBy(t, in, relays, false)
+	return newMovingBy(t, in, relays, byGateway)
 }
 
-// newMovingBy is newMoving, where a bridge of Open vSwitch may lead what moves.
-func newMovingBy(t *testing.T, in places, relays, bridge bool) *moving {
+// What holds and leads connections that move.
+const (
+	byGateway = iota // by nftables
+	byBridge         // the gateway, by a bridge of Open vSwitch
+	byOther          // another process, by nftables, for a gateway without rights
+)
+
+// newMovingBy is newMoving with another way to hold and lead.
+func newMovingBy(t *testing.T, in places, relays bool, by int) *moving {
 	t.Helper()
 	m := &moving{t: t, places: in, client: nstest.New(t), gateway: nstest.New(t), tenant: nstest.New(t), label: pseudonym.NewLabel()}
 	nstest.Link(t, nstest.End{In: m.client, Device: "net", Addrs: []string{in.from}}, nstest.End{In: m.gateway, Device: "net"})
 	nstest.Link(t, nstest.End{In: m.tenant, Device: "net", Addrs: []string{in.site}}, nstest.End{In: m.gateway, Device: "site"})
 	way := role{Listen: at(in.public, 443).String(), Label: m.label}
 	network, site := "net", "site"
-	if bridge {
+	if by == byBridge {
 		network, site = "lead0", "lead0"
 		way.Bridge = m.bridge(network)
 	}
 	m.gateway.Do(t, func() error {
 		return errors.Join(nstest.Address(network, in.near), nstest.Address(site, in.inside))
 	})
-	by := func(gateway string) func() error {
+	through := func(gateway string) func() error {
 		return func() error {
 			return nstest.Route(in.anywhere, "", netlink.Route{Gw: at(gateway, 0).Addr().AsSlice()})
 		}
 	}
-	m.client.Do(t, by(in.near))
-	m.tenant.Do(t, by(in.inside))
+	m.client.Do(t, through(in.near))
+	m.tenant.Do(t, through(in.inside))
 	m.gateway.Do(t, func() error {
-		return errors.Join(nstest.Address("lo", in.public), nstest.Set("ipv4/ip_forward", "1"), nstest.Set("ipv6/conf/all/forwarding", "1"))
+		return errors.Join(nstest.Address("lo", in.public), nstest.Set("ipv4/ip_forward", "1"), nstest.Set("ipv6/conf/all/forwarding", "1"), nstest.Set("ipv4/tcp_fastopen", fastOpenAll))
 	})
 	m.tap = m.gateway.Tap(t, m.count, "net", "site")
 
@@ -119,6 +130,11 @@ func newMovingBy(t *testing.T, in places, relays, bridge bool) *moving {
 		to = append(to, m.sidecarAt())
 	}
 	way.To, way.Hello = to, [2][]byte{key.Config(), private}
+	if by == byOther {
+		way.Switch = filepath.Join(t.TempDir(), "switch")
+		m.start(m.gateway, role{Switch: way.Switch})
+		m.gateway.Do(t, func() error { return nstest.Set("ipv4/ip_unprivileged_port_start", "0") })
+	}
 	m.way = m.start(m.gateway, way)
 	return m
 }
@@ -127,11 +143,13 @@ func newMovingBy(t *testing.T, in places, relays, bridge bool) *moving {
 func (m *moving) bridge(name string) string {
 	m.t.Helper()
 	for _, in := range []nstest.Namespace{m.client, m.tenant, m.gateway} {
-		in.Do(m.t, func() error { return nstest.ChecksumsInSoftware("net") })
+		in.Do(m.t, func() error { return netns.ChecksumsInSoftware("net") })
 	}
-	m.gateway.Do(m.t, func() error { return nstest.ChecksumsInSoftware("site") })
+	m.gateway.Do(m.t, func() error { return netns.ChecksumsInSoftware("site") })
 	s := ovstest.Start(m.t, m.gateway.Run)
-	s.Bridge(m.t, name, "net", "site")
+	if err := s.Bridge(name, "net", "site"); err != nil {
+		m.t.Fatal(err)
+	}
 	return s.Socket(name)
 }
 
@@ -164,7 +182,7 @@ func (m *moving) visit(config *tls.Config) (c *tls.Conn, from string) {
 	m.t.Helper()
 	var raw net.Conn
 	m.client.Do(m.t, func() (err error) {
-		raw, err = net.DialTCP("tcp", nil, net.TCPAddrFromAddrPort(at(m.public, 443)))
+		raw, err = (&net.Dialer{Control: m.control}).Dial("tcp", at(m.public, 443).String())
 		return err
 	})
 	m.t.Cleanup(func() { raw.Close() })
@@ -230,10 +248,11 @@ func TestMove(t *testing.T) {
 		name   string
 		in     places
 		hidden bool
-		bridge bool
-	}{{"in clear", places4, false, false}, {"hidden", places4, true, false}, {"IPv6", places6, false, false}, {"by Open vSwitch", places6, true, true}} {
+		by     int
+	}{{"in clear", places4, false, byGateway}, {"hidden", places4, true, byGateway}, {"IPv6", places6, false, byGateway}, {"by Open vSwitch", places6, true, byBridge},
+		{"by another process", places4, false, byOther}} {
 		t.Run(c.name, func(t *testing.T) {
-			m, hidden := newMovingBy(t, c.in, false, c.bridge), c.hidden
+			m, hidden := newMovingBy(t, c.in, false, c.by), c.hidden
 			if hidden {
 				m.config.EncryptedClientHelloConfigList = m.list
 			}

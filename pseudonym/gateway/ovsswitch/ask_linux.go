@@ -135,10 +135,7 @@ func (s *Switch) reset(bridge *openflow.Conn, number uint64, p openflow.Packet) 
 func (s *Switch) over(bridge *openflow.Conn, c *connection) {
 	c.ending = true
 	c.asked.until = time.Now().Add(time.Hour) // one question is enough
-	var changes []openflow.Change
-	for _, r := range []role{roleTo, roleBack, roleReset} {
-		changes = append(changes, openflow.Delete(cookie(c.number, r), ^uint64(0)))
-	}
+	changes := remove(c.number, roleTo, roleBack, roleReset)
 	if !c.asked.direct {
 		s.mu.Lock()
 		changes = append(changes, c.ended(s.next()).Add())

@@ -40,9 +40,16 @@ func split(cookie uint64) (number uint64, r role) {
 	return cookie &^ prefixMask >> firstOf, role(cookie & roleMask)
 }
 
-// remove deletes all flows with a number.
-func remove(number uint64) openflow.Change {
-	return openflow.Delete(cookie(number, 0), ^uint64(roleMask))
+// ofConnection are the roles of a connection's flows.
+var ofConnection = []role{roleTo, roleBack, roleReset, roleSYN}
+
+// remove deletes the flows with a number and one of the roles. Each deletion names a whole cookie: Open vSwitch has an index of cookies, and would look at all
+// its flows for a part of one.
+func remove(number uint64, roles ...role) (changes []openflow.Change) {
+	for _, r := range roles {
+		changes = append(changes, openflow.Delete(cookie(number, r), ^uint64(0)))
+	}
+	return changes
 }
 
 // Priorities are above those that people's own flows usually have.

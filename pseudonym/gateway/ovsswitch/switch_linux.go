@@ -195,11 +195,11 @@ func (s *Switch) drop(c *connection) []openflow.Change {
 	if k := (key{c.tenant, c.client}); s.returns[k] == c {
 		delete(s.returns, k)
 	}
-	changes := []openflow.Change{remove(c.number)}
+	changes := remove(c.number, ofConnection...)
 	of := s.clients[c.client.Addr()]
 	if of.connections--; of.connections == 0 {
 		delete(s.clients, c.client.Addr())
-		changes = append(changes, remove(of.number))
+		changes = append(changes, remove(of.number, roleClient)...)
 	}
 	return changes
 }

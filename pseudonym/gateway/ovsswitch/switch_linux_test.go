@@ -1,6 +1,7 @@
 package ovsswitch
 
 import (
+	"context"
 	"errors"
 	"net"
 	"net/netip"
@@ -14,8 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"heddle/internal/errhint"
-	"heddle/internal/nstest"
+	"heddle/internal/netns"
 	"heddle/internal/openflow"
+	"heddle/internal/openvswitch"
 	"heddle/internal/ovstest"
 	"heddle/internal/polltest"
 	"heddle/pseudonym/gateway/lead/leadtest"
@@ -25,7 +27,7 @@ const bridge = "lead0"
 
 // world is what a test has of its Open vSwitch.
 type world struct {
-	switches *ovstest.Switch
+	switches *openvswitch.Switch
 	most     int
 }
 
@@ -33,11 +35,13 @@ type world struct {
 func (o *world) prepare(t *testing.T) func(*leadtest.World) (network, site string) {
 	return func(w *leadtest.World) (string, string) {
 		w.Gateway.Do(t, func() error {
-			return errors.Join(nstest.ChecksumsInSoftware("net"), nstest.ChecksumsInSoftware("site"))
+			return errors.Join(netns.ChecksumsInSoftware("net"), netns.ChecksumsInSoftware("site"))
 		})
 		w.InSoftware()
 		o.switches = ovstest.Start(t, w.Gateway.Run)
-		o.switches.Bridge(t, bridge, "net", "site")
+		if err := o.switches.Bridge(bridge, "net", "site"); err != nil {
+			t.Fatal(err)
+		}
 		return bridge, bridge
 	}
 }
@@ -137,7 +141,9 @@ func TestRestarts(t *testing.T) {
 			w.Talk(near, far)
 			before := o.lines(t)
 			for range 2 {
-				o.switches.Restart(t)
+				if err := o.switches.Restart(context.WithoutCancel(t.Context())); err != nil {
+					t.Fatal(err)
+				}
 				o.await(t, before)
 				w.Talk(near, far)
 				if err := w.To.Close(); err != nil {
@@ -251,7 +257,9 @@ func TestErrors(t *testing.T) {
 		}
 		refused(Options{Bridge: "none-such"}, "the bridge none-such", "ovs-vsctl list-br")
 		refused(Options{Bridge: filepath.Join(filepath.Dir(o.options().Bridge), "conf.db")}, "connection refused", "ovs-vsctl list-br")
-		o.switches.Speak(t, bridge, "OpenFlow10")
+		if err := o.switches.Speak(bridge, "OpenFlow10"); err != nil {
+			return err
+		}
 		refused(o.options(), "does not speak OpenFlow 1.4", "ovs-vsctl add bridge BRIDGE protocols OpenFlow14")
 		return nil
 	})

@@ -16,6 +16,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"heddle/internal/netns"
 	"heddle/internal/nstest"
 	"heddle/path"
 )
@@ -66,10 +67,10 @@ func New(t *testing.T) *World {
 		nstest.End{In: w.Server, Device: "s0", Addrs: []string{"198.51.100.1/24", "2001:db8:51::1/64"}})
 	w.Router.Do(t, func() error {
 		// Compute checksums in software, so that the server sees complete ones.
-		return errors.Join(nstest.Set("ipv4/ip_forward", "1"), nstest.Set("ipv6/conf/all/forwarding", "1"), nstest.ChecksumsInSoftware("r0"))
+		return errors.Join(nstest.Set("ipv4/ip_forward", "1"), nstest.Set("ipv6/conf/all/forwarding", "1"), netns.ChecksumsInSoftware("r0"))
 	})
 	w.Server.Do(t, func() error {
-		return errors.Join(nstest.ChecksumsInSoftware("s0"),
+		return errors.Join(netns.ChecksumsInSoftware("s0"),
 			netlink.RouteAdd(&netlink.Route{Gw: net.ParseIP("198.51.100.254")}),
 			netlink.RouteAdd(&netlink.Route{Gw: net.ParseIP("2001:db8:51::fe")}))
 	})

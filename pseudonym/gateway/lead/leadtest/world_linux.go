@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/tcpip/checksum"
 
+	"heddle/internal/netns"
 	"heddle/internal/nstest"
 	"heddle/internal/polltest"
 	"heddle/internal/tcprepair"
@@ -123,7 +124,7 @@ func (w *World) InSoftware() {
 		devices []string
 	}{{w.Client, []string{"net"}}, {w.provider, []string{"client", "net"}}, {w.Router, []string{"net", "site"}}, {w.Tenant, []string{"net"}}} {
 		for _, d := range end.devices {
-			end.in.Do(w.t, func() error { return nstest.ChecksumsInSoftware(d) })
+			end.in.Do(w.t, func() error { return netns.ChecksumsInSoftware(d) })
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package nstest
+package netns
 
 import (
 	"fmt"
