@@ -128,7 +128,7 @@ install: build man
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 644 dist/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
-	install -m 644 dist/heddle@.service dist/heddle-stream@.service dist/heddle-node.service dist/heddle-board.service dist/heddle-bridge.service dist/heddle-pseudonym.service dist/heddle-tenant.service dist/heddle-agent.service $(DESTDIR)$(PREFIX)/lib/systemd/system/
+	install -m 644 dist/heddle@.service dist/heddle-stream@.service dist/heddle-node.service dist/heddle-board.service dist/heddle-bridge.service dist/heddle-pseudonym.service dist/heddle-tenant.service dist/heddle-agent.service dist/heddle-switch.service $(DESTDIR)$(PREFIX)/lib/systemd/system/
 	install -D -m 644 dist/heddle.toml $(DESTDIR)$(PREFIX)/share/doc/heddle/heddle.toml
 	install -D -m 644 dist/site-docs.db $(DESTDIR)$(PREFIX)/share/heddle/site-docs.db
 

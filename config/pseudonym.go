@@ -41,6 +41,8 @@ type PseudonymCloud struct {
 	GatewayMode string        `toml:"gateway-mode"`   // how the gateway leads connections to tenants
 	Switch      string        `toml:"gateway-switch"` // what leads the packets of connections that a gateway handed over
 	Bridge      string        `toml:"gateway-bridge"` // of Open vSwitch, or the file of its socket, for the switch ovs
+	SwitchAt    string        `toml:"switch"`         // unix:FILE, where the switch listens to gateways of its machine, and they find it
+	SwitchGroup string        `toml:"switch-group"`   // of this machine, whose processes may use that
 	V6Prefix    string        `toml:"v6-prefix"`      // of pseudo-addresses, a /64 that is routed to the switch; none if empty
 	V6Device    string        `toml:"v6-device"`      // where clients' packets arrive at the switch
 	GatewayFrom []string      `toml:"gateway-from"`   // networks that gateways come from to the store and the linker, CIDR
@@ -105,6 +107,7 @@ func (c PseudonymCloud) problems() problems {
 	case !is && c.Bridge != "":
 		wrong.say("gateway-bridge", "gateway-switch "+c.Switch+" does not use it", "gateway-switch = \"ovs\"")
 	}
+	c.switchProblems(wrong)
 	c.addressProblems(wrong)
 	checkEach(wrong, "gateway-from", c.GatewayFrom, checkNetwork)
 	wrong.add("store", checkStore(c.Store))
@@ -127,6 +130,21 @@ func (c PseudonymCloud) problems() problems {
 	}
 	c.loginProblems(wrong)
 	return wrong
+}
+
+func (c PseudonymCloud) switchProblems(wrong problems) {
+	file, ok := netutil.UnixFile(c.SwitchAt)
+	switch mode := gateway.Mode(c.GatewayMode); {
+	case c.SwitchAt == "" && c.SwitchGroup != "":
+		wrong.say("switch-group", "nobody listens for it", "it goes with switch = \"unix:FILE\"")
+	case c.SwitchAt == "":
+	case !ok:
+		wrong.say("switch", c.SwitchAt+" is no socket of this machine", "such as unix:/run/heddle-switch/socket")
+	case mode != gateway.Auto && mode != gateway.Handoff:
+		wrong.say("switch", "gateway-mode "+c.GatewayMode+" does not use it", "gateway-mode = \"auto\" or \"handoff\"")
+	default:
+		wrong.add("switch", checkUnixFile("switch", file))
+	}
 }
 
 func (c PseudonymCloud) addressProblems(wrong problems) {
@@ -216,6 +234,7 @@ func (c PseudonymCloud) Options() (cloud.Options, error) {
 	zone, err := pseudonym.ParseZone(c.Zone)
 	o := cloud.Options{Zone: zone, Dir: c.Keys, Database: c.Database, Stores: orOne(c.Stores, c.Store), Linkers: orOne(c.Linkers, c.Linker), From: networks(c.GatewayFrom), Life: c.Life, Most: c.Most,
 		Work: c.Work, Login: c.Login, Client: c.LoginClient, Secret: c.LoginSecret, Audit: c.Audit, Mode: gateway.Mode(c.GatewayMode), Switch: lead.Kind(c.Switch), Bridge: c.Bridge, Device: c.V6Device, Ports: c.ports(), Certificate: c.Certificate, Key: c.Key}
+	o.SwitchAt, _ = netutil.UnixFile(c.SwitchAt)
 	if p, err := netip.ParsePrefix(c.V6Prefix); err == nil {
 		o.Prefix = p
 	}

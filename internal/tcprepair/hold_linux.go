@@ -47,6 +47,9 @@ func Allowed() error {
 // goes on.
 func Hold(c *net.TCPConn) (*Held, error) {
 	err := control(c, func(fd int) error {
+		if _, err := info(fd); err != nil {
+			return err
+		}
 		if err := set(fd, unix.TCP_REPAIR, unix.TCP_REPAIR_ON); err != nil {
 			return refused(err)
 		}
@@ -84,8 +87,11 @@ func refused(err error) error {
 }
 
 // State returns the state of a connection that [Hold] holds.
-func (h *Held) State() (s State, err error) {
-	err = control(h.conn, func(fd int) error {
+func (h *Held) State() (State, error) { return StateOf(h.conn) }
+
+// StateOf returns the state of a connection that is held, by this process or by another one that has the same socket. It needs no rights.
+func StateOf(c *net.TCPConn) (s State, err error) {
+	err = control(c, func(fd int) error {
 		// Packets that passed the filter before it was set may still be on their way on another processor.
 		for range looks {
 			var before State
@@ -105,7 +111,7 @@ func (h *Held) State() (s State, err error) {
 	if err != nil {
 		return State{}, err
 	}
-	s.Local, s.Remote = netutil.AddrPort(h.conn.LocalAddr()), netutil.AddrPort(h.conn.RemoteAddr())
+	s.Local, s.Remote = netutil.AddrPort(c.LocalAddr()), netutil.AddrPort(c.RemoteAddr())
 	if !unicast(s.Local) || !unicast(s.Remote) {
 		return State{}, fmt.Errorf("a connection of %v cannot move", s.Local)
 	}
@@ -117,15 +123,21 @@ func same(a, b State) bool {
 	return a.Received == b.Received && a.Sent == b.Sent && a.Unsent == b.Unsent && a.Window == b.Window && len(a.Receive) == len(b.Receive) && len(a.Send) == len(b.Send)
 }
 
+// info returns the beginning of struct tcp_info of an established connection: state, ..., options at 5, and both scales at 6.
+func info(fd int) (b [8]byte, err error) {
+	n, err := unix.GetsockoptUint64(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	copy(b[:], bytesOf(&n))
+	if err == nil && b[0] != unix.BPF_TCP_ESTABLISHED {
+		err = ErrNotEstablished
+	}
+	return b, err
+}
+
 // read reads all but the addresses.
 func read(fd int) (s State, err error) {
-	info, err := unix.GetsockoptUint64(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	b, err := info(fd)
 	if err != nil {
 		return s, err
-	}
-	b := bytesOf(&info) // of struct tcp_info: state, ..., options at 5, and both scales at 6
-	if b[0] != unix.BPF_TCP_ESTABLISHED {
-		return s, ErrNotEstablished
 	}
 	s.SACK, s.Timestamps, s.Scaling = b[5]&infoSACK != 0, b[5]&infoTimestamps != 0, b[5]&infoScaling != 0
 	if s.Scaling { // bit fields, which follow the machine's byte order

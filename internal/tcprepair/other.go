@@ -18,6 +18,9 @@ func Allowed() error { return unsupported() }
 // Hold needs Linux.
 func Hold(*net.TCPConn) (*Held, error) { return nil, unsupported() }
 
+// StateOf needs Linux.
+func StateOf(*net.TCPConn) (State, error) { return State{}, unsupported() }
+
 // State needs Linux.
 func (*Held) State() (State, error) { return State{}, unsupported() }
 

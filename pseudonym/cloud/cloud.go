@@ -53,6 +53,7 @@ type Options struct {
 	Mode     gateway.Mode
 	Switch   lead.Kind    // of connections that move
 	Bridge   string       // of Open vSwitch, which the kind OVS needs
+	SwitchAt string       // file of the socket of the process that holds and leads what moves; the gateway's own process does so if it is empty
 	Prefix   netip.Prefix // of pseudo-addresses, a /64 that is routed to the switch; none if it is not valid
 	Device   string       // where clients' packets arrive at the switch
 	Ports    []uint16     // that the switch leads to tenants, those of the gateway
@@ -78,7 +79,8 @@ type Cloud struct {
 	names     zone.Counter
 	addresses *addresses // nil if there are none, or no part of this process uses them
 	parts     Parts
-	cleaner   *cleaner // nil if the store does not run
+	cleaner   *cleaner       // nil if the store does not run
+	holder    gateway.Holder // for gateways of other processes; nil if the switch does not run, or leads pseudo-addresses alone
 }
 
 // Parts are what a process runs of a cloud. Each part gets the keys that it needs and no others: a gateway that is
@@ -128,6 +130,11 @@ func Open(ctx context.Context, o Options, p Parts) (*Cloud, error) {
 	}
 	if err := c.openAddresses(ctx); err != nil {
 		return nil, errors.Join(err, c.Close())
+	}
+	if p.Switch && o.SwitchAt != "" {
+		if c.holder, err = openSwitch(o); err != nil {
+			return nil, errors.Join(err, c.Close())
+		}
 	}
 	if !p.Store {
 		return c, nil
@@ -182,6 +189,11 @@ func (c *Cloud) ServeGateway(ctx context.Context, l net.Listener) error {
 		}
 	}()
 	return c.way.Serve(ctx, l)
+}
+
+// ServeHolds holds connections that gateways of this machine move, until ctx ends.
+func (c *Cloud) ServeHolds(ctx context.Context, l net.Listener) error {
+	return gateway.ServeHolds(ctx, l, c.holder)
 }
 
 // keepHellos knows the keys for encrypted hellos until ctx ends, which is that of all parts.

@@ -67,12 +67,15 @@ func newMover(o Options, seal *database.Seal) (*gateway.Mover, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := gateway.NewMover(identity, func() (gateway.Switch, error) {
-		s, err := openSwitch(o)
+	m := gateway.NewMover(identity, func() (gateway.Holder, error) {
+		if o.SwitchAt != "" { // it may start later than the gateway
+			return gateway.Elsewhere(o.SwitchAt), nil
+		}
+		h, err := openSwitch(o)
 		if err != nil && o.Mode != gateway.Handoff {
 			o.Log.Warn("connections are relayed that could move to a tenant", "error", err, "hint", errhint.Of(err))
 		}
-		return s, err
+		return h, err
 	})
 	if o.Mode == gateway.Handoff {
 		return m, m.Begin()
@@ -81,10 +84,19 @@ func newMover(o Options, seal *database.Seal) (*gateway.Mover, error) {
 }
 
 // openSwitch opens the switch of the options' kind. In its place Auto takes nftables, which needs fewer rights and takes fewer connections a second.
-func openSwitch(o Options) (gateway.Switch, error) {
-	if err := tcprepair.Allowed(); err != nil {
+func openSwitch(o Options) (gateway.Holder, error) {
+	err := tcprepair.Allowed()
+	if err != nil {
 		return nil, err
 	}
+	s, err := openKind(o)
+	if err != nil {
+		return nil, err
+	}
+	return gateway.Here(s), nil
+}
+
+func openKind(o Options) (gateway.Switch, error) {
 	switch o.Switch {
 	case lead.NFT:
 		return nftswitch.New()
@@ -103,8 +115,12 @@ func openSwitch(o Options) (gateway.Switch, error) {
 	return instead, nil
 }
 
-// CheckSwitch returns the kind of switch that this machine would lead connections by that move. It changes nothing.
+// CheckSwitch returns the kind of switch that this machine would lead connections by that move. It changes nothing. With a switch in another process it
+// connects to that one.
 func CheckSwitch(o Options) (lead.Kind, error) {
+	if o.SwitchAt != "" {
+		return o.Switch, gateway.CheckElsewhere(o.SwitchAt)
+	}
 	if err := tcprepair.Allowed(); err != nil {
 		return "", err
 	}

@@ -16,7 +16,6 @@ import (
 	"heddle/internal/netutil"
 	"heddle/internal/tcprepair"
 	"heddle/pseudonym/ca"
-	"heddle/pseudonym/gateway/lead"
 )
 
 // A gateway moves a connection to a tenant on another machine by the tenant's agent there, which it reaches by TLS. Both know each other by
@@ -31,17 +30,10 @@ const (
 	moveMost = passMost + 64<<10
 )
 
-// Switch leads the packets of connections that were moved.
-type Switch interface {
-	// Lead leads what the client sends to the gateway's address to the tenant from now on, and what the tenant sends to the client. Entries end by
-	// themselves.
-	Lead(client, gateway, tenant netip.AddrPort) error
-}
-
 // Mover moves connections to agents.
 type Mover struct {
 	identity tls.Certificate
-	open     func() (Switch, error)
+	open     func() (Holder, error)
 	dialer   dial.Failover
 	idle     ways[agentKind]
 }
@@ -59,13 +51,13 @@ var (
 	errSilent = errors.New("the agent does not answer")
 )
 
-// NewMover returns a mover. Agents know the gateways by the identity. The switch is opened for the first connection that moves: before, a
+// NewMover returns a mover. Agents know the gateways by the identity. What holds connections is opened for the first one that moves: before, a
 // gateway does not change its machine.
-func NewMover(identity tls.Certificate, open func() (Switch, error)) *Mover {
+func NewMover(identity tls.Certificate, open func() (Holder, error)) *Mover {
 	return &Mover{identity: identity, open: sync.OnceValues(open)}
 }
 
-// Begin opens the switch. It fails if this process may not, or cannot, move connections.
+// Begin opens what holds connections. It fails if this process may not, or cannot, move them.
 func (m *Mover) Begin() error {
 	_, err := m.open()
 	return err
@@ -98,7 +90,7 @@ func (m *Mover) move(ctx context.Context, c net.Conn, agents []string, key ca.Ke
 	if m == nil || len(agents) == 0 || !whole || first.opened != nil && mayAskAgain(first.opened.Hello) {
 		return false, errStays
 	}
-	leads, err := m.open()
+	holder, err := m.open()
 	if err != nil {
 		return false, errStays // whoever opens it says why, once
 	}
@@ -109,11 +101,11 @@ func (m *Mover) move(ctx context.Context, c net.Conn, agents []string, key ca.Ke
 		if err != nil {
 			return false, err
 		}
-		held, err := moveBy(ctx, leads, conn, way, first)
+		held, err := moveBy(ctx, holder, conn, way, first)
 		if err == nil || errors.Is(err, errAgent) || errors.Is(err, errStays) {
 			m.idle.keep(of, way)
 			if held != nil {
-				letGo(leads, held)
+				_ = held.Close()
 			}
 			return err == nil, err
 		}
@@ -124,36 +116,23 @@ func (m *Mover) move(ctx context.Context, c net.Conn, agents []string, key ca.Ke
 	}
 }
 
-// letGo ends the gateway's part in a connection that moved.
-func letGo(leads Switch, held *tcprepair.Held) {
-	late, is := leads.(lead.Settler)
-	if !is {
-		_ = held.Close()
-		return
-	}
-	go func() {
-		late.Settle()
-		_ = held.Close()
-	}()
-}
-
 // moveBy moves a connection to the agent at the other end of way. It returns the old side, which the caller closes.
-func moveBy(ctx context.Context, leads Switch, c *net.TCPConn, way net.Conn, first greeting) (*tcprepair.Held, error) {
+func moveBy(ctx context.Context, holder Holder, c *net.TCPConn, way net.Conn, first greeting) (Hold, error) {
 	if netutil.AddrPort(c.RemoteAddr()).Addr().Is4() != netutil.AddrPort(way.RemoteAddr()).Addr().Is4() {
 		return nil, errStays
 	}
 	until, _ := ctx.Deadline()
 	_ = way.SetDeadline(until)
-	held, err := tcprepair.Hold(c)
+	held, err := holder.Hold(c)
 	if err != nil {
 		return nil, err
 	}
-	client, gateway, tenant, err := offer(held, way, first.send)
+	tenant, err := offer(c, way, first.send)
 	if err == nil {
-		err = leads.Lead(client, gateway, tenant)
+		err = held.Lead(tenant)
 	}
 	if err != nil {
-		if _, lost := held.Resume(); lost != nil {
+		if lost := held.Resume(); lost != nil {
 			err = errors.Join(errLost, err, lost)
 		}
 		return nil, err
@@ -165,22 +144,23 @@ func moveBy(ctx context.Context, leads Switch, c *net.TCPConn, way net.Conn, fir
 	return held, nil
 }
 
-// offer sends the state of a connection to an agent, with what the gateway read of it, until the agent is ready.
-func offer(held *tcprepair.Held, way net.Conn, hello []byte) (client, gateway, tenant netip.AddrPort, err error) {
-	s, err := held.State()
+// offer sends the state of a connection that is held to an agent, with what the gateway read of it, until the agent is ready. It returns the agent's
+// address for the connection.
+func offer(c *net.TCPConn, way net.Conn, hello []byte) (tenant netip.AddrPort, err error) {
+	s, err := tcprepair.StateOf(c)
 	if err != nil {
-		return client, gateway, tenant, err
+		return tenant, err
 	}
 	// An encrypted hello gives way to the one in it, which is shorter or longer. What the client sends next has the same number anyway.
 	s.Receive, s.Received = slices.Concat(hello, s.Receive), s.Received-uint32(len(hello))
-	client, gateway, tenant = s.Remote, s.Local, netip.AddrPortFrom(netutil.AddrPort(way.RemoteAddr()).Addr(), s.Local.Port())
+	tenant = netip.AddrPortFrom(netutil.AddrPort(way.RemoteAddr()).Addr(), s.Local.Port())
 	s.Local = tenant
 	state, err := s.MarshalBinary()
 	if err == nil && len(state) > moveMost {
 		err = tcprepair.ErrTooLarge
 	}
 	if err != nil {
-		return client, gateway, tenant, err
+		return tenant, err
 	}
 	answer := make([]byte, 1)
 	if _, err = way.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(state))), state...)); err == nil {
@@ -192,7 +172,7 @@ func offer(held *tcprepair.Held, way net.Conn, hello []byte) (client, gateway, t
 	case answer[0] != moveReady:
 		err = errAgent
 	}
-	return client, gateway, tenant, err
+	return tenant, err
 }
 
 // filter leaves out addresses of the other family.

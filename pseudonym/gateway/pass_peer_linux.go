@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"errors"
 	"net"
 	"os"
 	"slices"
@@ -55,4 +56,32 @@ func peerGroups(fd int) []uint32 {
 		}
 		size = bytes / 4 // as many as there are
 	}
+}
+
+// inNetworkOf reports whether a socket belongs to the same network namespace as another one. The caller needs CAP_NET_ADMIN.
+func inNetworkOf(c, other net.Conn) bool {
+	a, err := networkOf(c)
+	b, failed := networkOf(other)
+	return err == nil && failed == nil && a == b
+}
+
+// networkOf returns the device and the number of the file of a socket's network namespace.
+func networkOf(c net.Conn) (id [2]uint64, err error) {
+	raw, err := c.(syscall.Conn).SyscallConn()
+	if err != nil {
+		return id, err
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		network, _, errno := unix.Syscall(unix.SYS_IOCTL, fd, unix.SIOCGSKNS, 0)
+		if errno != 0 {
+			failed = errno
+			return
+		}
+		defer unix.Close(int(network))
+		var of unix.Stat_t
+		failed = unix.Fstat(int(network), &of)
+		id = [2]uint64{uint64(of.Dev), of.Ino}
+	})
+	return id, errors.Join(err, failed)
 }

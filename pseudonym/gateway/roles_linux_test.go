@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"heddle/internal/netutil"
 	"heddle/internal/nstest"
 	"heddle/pseudonym"
 	"heddle/pseudonym/ca"
@@ -48,13 +49,19 @@ type role struct {
 	To      []string
 	Hello   [2][]byte // configuration and private key of an encrypted hello
 	Bridge  string    // of Open vSwitch; without one nftables lead
+	Switch  string    // file of the socket of a process that holds and leads, which this is without Listen; a gateway with it has no rights
 }
 
-func (r role) open() (Switch, error) {
-	if r.Bridge == "" {
-		return nftswitch.New()
+func (r role) open() (Holder, error) {
+	if r.Switch != "" {
+		return Elsewhere(r.Switch), nil
 	}
-	return ovsswitch.New(ovsswitch.Options{Bridge: r.Bridge})
+	if r.Bridge != "" {
+		s, err := ovsswitch.New(ovsswitch.Options{Bridge: r.Bridge})
+		return Here(s), err
+	}
+	s, err := nftswitch.New()
+	return Here(s), err
 }
 
 // identity returns the certificate of a key that all processes can make.
@@ -77,6 +84,9 @@ func keyOf(t byte) ca.KeyID { return ca.KeyOf(identity(t).Leaf) }
 
 // run serves until it is killed. It says when it listens, and answers each line with its counts.
 func (r role) run() error {
+	if r.Listen == "" {
+		return r.hold()
+	}
 	l, err := net.Listen("tcp", r.Listen)
 	if err != nil {
 		return err
@@ -100,6 +110,20 @@ func (r role) run() error {
 		}
 	}()
 	return g.Serve(context.Background(), l)
+}
+
+// hold holds connections for a gateway.
+func (r role) hold() error {
+	l, err := netutil.ListenUnix(r.Switch)
+	if err != nil {
+		return err
+	}
+	s, err := nftswitch.New()
+	if err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	return ServeHolds(context.Background(), l, Here(s))
 }
 
 // fixed is a router of one pseudonym.
@@ -152,6 +176,9 @@ func (m *moving) start(on nstest.Namespace, r role) *process {
 		m.t.Fatal(err)
 	}
 	p := &process{cmd: exec.Command("/proc/self/exe")}
+	if r.Switch != "" && r.Listen != "" { // root's programs have the rights of the bounding set
+		p.cmd = exec.Command("setpriv", "--bounding-set=-all", "--inh-caps=-all", fmt.Sprintf("/proc/%d/exe", os.Getpid()))
+	}
 	p.cmd.Env, p.cmd.Stderr = append(os.Environ(), roleVariable+"="+string(text)), os.Stderr
 	p.in, err = p.cmd.StdinPipe()
 	out, other := p.cmd.StdoutPipe()

@@ -246,6 +246,9 @@ func checkHandoff(o cloud.Options) checks.Result {
 		}
 		return r
 	}
+	if o.SwitchAt != "" {
+		return checks.Result{Verdict: checks.Yes, What: "the switch at " + o.SwitchAt + " holds and leads connections for a gateway on this machine"}
+	}
 	return checks.Result{Verdict: checks.Yes, What: "a gateway on this machine may hand connections over, and lead them by " + string(kind)}
 }
 

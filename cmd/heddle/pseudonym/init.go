@@ -104,6 +104,8 @@ audit = "audit.log"           # counts of what happens, without names; "" for no
 # gateway-mode = "auto"                 # or v6, handoff, fdpass, proxy: how the gateway leads connections to sites
 # gateway-switch = "auto"               # or bpf, nft, ovs: what leads the packets of connections that the gateway handed over
 # gateway-bridge = "br0"                # of Open vSwitch, for gateway-switch = "ovs"
+# switch = "unix:/run/heddle-switch/socket"  # where serve --only switch holds and leads what a gateway without rights hands over
+# switch-group = "heddle-pseudonym"     # the group of that gateway's user
 # v6-prefix = "2001:db8:77:1::/64"      # pseudo-addresses, a prefix that is routed to this machine
 # v6-device = "eth0"                    # where clients' packets arrive
 # metrics = "127.0.0.1:9480"            # for Prometheus

@@ -14,6 +14,7 @@ import (
 	"heddle/cmd/heddle/internal/control"
 	"heddle/cmd/heddle/internal/runner"
 	"heddle/config"
+	"heddle/internal/netutil"
 	"heddle/path"
 	"heddle/pseudonym/cloud"
 )
@@ -44,6 +45,8 @@ by the name in their first message. The gateway relays all bytes, and can read
 none. It hands connections over to tenants that run an agent, as gateway-mode
 says, and carries none of their bytes then. With v6-prefix a switch leads
 packets to tenants by their pseudo-address, and the gateway has no part in it.
+The setting switch lets the switch hold and lead what the gateway hands over,
+in a process of its own, so that the gateway needs no rights.
 
 With --only it runs some of the parts. Parts on several machines share a
 database of PostgreSQL, and learn of changes at once. Each part reads the keys
@@ -68,8 +71,8 @@ connections that are open.`,
 			if len(f.Only) > 0 {
 				parts = f.Only
 			}
-			if slices.Contains(f.Only, partSwitch) && o.Device == "" {
-				return &path.Error{What: "--only " + partSwitch, Why: "there is nothing to lead", Hint: "set v6-prefix and v6-device"}
+			if slices.Contains(f.Only, partSwitch) && o.Device == "" && o.SwitchAt == "" {
+				return &path.Error{What: "--only " + partSwitch, Why: "there is nothing to lead", Hint: "set switch, for connections that gateways hand over, or v6-prefix and v6-device"}
 			}
 			if f.DryRun {
 				_, err := fmt.Fprintf(cmd.OutOrStdout(), "would serve %s: %s\n", c.Zone, strings.Join(parts, ", "))
@@ -88,7 +91,7 @@ func runServe(cmd *cobra.Command, f config.PseudonymCloud, o cloud.Options, part
 		return err
 	}
 	defer c.Close()
-	if !c.Leads() && slices.Equal(parts, []string{partSwitch}) {
+	if !c.Leads() && o.SwitchAt == "" && slices.Equal(parts, []string{partSwitch}) {
 		return &path.Error{What: "the switch", Why: "it cannot lead packets to tenants", Hint: "look at the warning before"}
 	}
 	show := func() control.Status {
@@ -141,6 +144,12 @@ func begin(ctx context.Context, c *cloud.Cloud, f config.PseudonymCloud, parts [
 	if slices.Contains(parts, partGateway) {
 		for _, address := range f.Listen {
 			listen("listen", address, c.ServeGateway)
+		}
+	}
+	if slices.Contains(parts, partSwitch) && f.SwitchAt != "" {
+		listen("switch", f.SwitchAt, c.ServeHolds)
+		if err == nil && f.SwitchGroup != "" {
+			err = netutil.GiveUnix(open[len(open)-1].(net.Listener), f.SwitchGroup)
 		}
 	}
 	if c.Leads() {

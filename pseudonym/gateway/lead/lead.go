@@ -88,7 +88,7 @@ func OwnTTL(v6 bool) (byte, error) {
 
 // Check fails if no switch can lead a connection between client and gateway to its tenant.
 func Check(client, gateway, tenant netip.AddrPort) error {
-	if v6 := client.Addr().Is6(); gateway.Addr().Is6() != v6 || tenant.Addr().Is6() != v6 || gateway.Port() != tenant.Port() {
+	if v6 := client.Addr().Is6(); !client.IsValid() || !gateway.IsValid() || !tenant.IsValid() || gateway.Addr().Is6() != v6 || tenant.Addr().Is6() != v6 || gateway.Port() != tenant.Port() {
 		return fmt.Errorf("a connection of %v and %v cannot be that of %v", client, gateway, tenant)
 	}
 	return nil

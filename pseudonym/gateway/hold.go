@@ -1,0 +1,73 @@
+package gateway
+
+import (
+	"net"
+	"net/netip"
+
+	"heddle/internal/netutil"
+	"heddle/internal/tcprepair"
+	"heddle/pseudonym/gateway/lead"
+)
+
+// Switch leads the packets of connections that were moved.
+type Switch interface {
+	// Lead leads what the client sends to the gateway's address to the tenant from now on, and what the tenant sends to the client. Entries end by
+	// themselves.
+	Lead(client, gateway, tenant netip.AddrPort) error
+}
+
+// Holder holds connections that move.
+type Holder interface {
+	// Hold begins a move: the connection ignores what arrives from then on, and nobody may use it. If Hold fails, it goes on.
+	Hold(*net.TCPConn) (Hold, error)
+}
+
+// Hold is a connection that is held.
+type Hold interface {
+	// Lead leads the connection's packets to a tenant's machine, which has it too.
+	Lead(tenant netip.AddrPort) error
+	// Resume lets the connection go on at this machine. If it fails, the connection is lost.
+	Resume() error
+	// Close ends this machine's part, of which the client notices nothing.
+	Close() error
+}
+
+// Here holds connections by the rights of this process.
+func Here(leads Switch) Holder { return here{leads} }
+
+type here struct{ leads Switch }
+
+func (h here) Hold(c *net.TCPConn) (Hold, error) {
+	held, err := tcprepair.Hold(c)
+	if err != nil {
+		return nil, err
+	}
+	return &holdHere{held, h.leads, netutil.AddrPort(c.RemoteAddr()), netutil.AddrPort(c.LocalAddr())}, nil
+}
+
+type holdHere struct {
+	held            *tcprepair.Held
+	leads           Switch
+	client, gateway netip.AddrPort
+}
+
+func (h *holdHere) Lead(tenant netip.AddrPort) error {
+	return h.leads.Lead(h.client, h.gateway, tenant)
+}
+
+func (h *holdHere) Resume() error {
+	_, err := h.held.Resume()
+	return err
+}
+
+func (h *holdHere) Close() error {
+	late, is := h.leads.(lead.Settler)
+	if !is {
+		return h.held.Close()
+	}
+	go func() {
+		late.Settle()
+		_ = h.held.Close()
+	}()
+	return nil
+}
