@@ -28,7 +28,7 @@ type Hold interface {
 	Lead(tenant netip.AddrPort) error
 	// Resume lets the connection go on at this machine. If it fails, the connection is lost.
 	Resume() error
-	// Close ends this machine's part, of which the client notices nothing.
+	// Close ends this machine's part, of which the client notices nothing. Nobody may close the connection before it returns.
 	Close() error
 }
 
@@ -61,13 +61,8 @@ func (h *holdHere) Resume() error {
 }
 
 func (h *holdHere) Close() error {
-	late, is := h.leads.(lead.Settler)
-	if !is {
-		return h.held.Close()
-	}
-	go func() {
+	if late, is := h.leads.(lead.Settler); is {
 		late.Settle()
-		_ = h.held.Close()
-	}()
-	return nil
+	}
+	return h.held.Close()
 }

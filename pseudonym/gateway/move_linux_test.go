@@ -78,6 +78,7 @@ const (
 	byGateway = iota // by nftables
 	byBridge         // the gateway, by a bridge of Open vSwitch
 	byOther          // another process, by nftables, for a gateway without rights
+	byLate           // the gateway, by a switch that does not settle
 )
 
 // newMovingBy is newMoving with another way to hold and lead.
@@ -130,6 +131,7 @@ func newMovingBy(t *testing.T, in places, relays bool, by int) *moving {
 		to = append(to, m.sidecarAt())
 	}
 	way.To, way.Hello = to, [2][]byte{key.Config(), private}
+	way.Late = by == byLate
 	if by == byOther {
 		way.Switch = filepath.Join(t.TempDir(), "switch")
 		m.start(m.gateway, role{Switch: way.Switch})
@@ -275,6 +277,25 @@ func TestMove(t *testing.T) {
 			if n := m.resets.Load(); n > 0 {
 				t.Errorf("%d resets and ICMP errors", n)
 			}
+		})
+	}
+}
+
+// While packets of a client may still come to the gateway's machine, that has a socket which ignores them: without one the kernel would answer by a reset.
+func TestSocketStaysUntilTheSwitchHasSettled(t *testing.T) {
+	m := newMovingBy(t, places4, false, byLate)
+	first, _ := m.visit(m.config)
+	m.echo(first, much)
+	second, _ := m.visit(m.config) // the gateway has had the time to close the first one
+	m.echo(second, much)
+	for _, c := range []*tls.Conn{first, second} {
+		port := fmt.Sprintf(":%04X ", netutil.AddrPort(c.LocalAddr()).Port())
+		m.gateway.Do(t, func() error {
+			table, err := os.ReadFile("/proc/thread-self/net/tcp")
+			if err == nil && !strings.Contains(string(table), port) {
+				err = fmt.Errorf("the gateway has no socket with %s:\n%s", port, table)
+			}
+			return err
 		})
 	}
 }

@@ -49,6 +49,7 @@ type role struct {
 	To      []string
 	Hello   [2][]byte // configuration and private key of an encrypted hello
 	Bridge  string    // of Open vSwitch; without one nftables lead
+	Late    bool      // its nftables are never sure that packets go elsewhere
 	Switch  string    // file of the socket of a process that holds and leads, which this is without Listen; a gateway with it has no rights
 }
 
@@ -61,8 +62,16 @@ func (r role) open() (Holder, error) {
 		return Here(s), err
 	}
 	s, err := nftswitch.New()
+	if r.Late {
+		return Here(late{s}), err
+	}
 	return Here(s), err
 }
+
+// late is a switch that never settles.
+type late struct{ Switch }
+
+func (late) Settle() { select {} }
 
 // identity returns the certificate of a key that all processes can make.
 func identity(t byte) tls.Certificate {
