@@ -79,8 +79,8 @@ func (e elsewhere) Hold(c *net.TCPConn) (Hold, error) {
 		return nil, err
 	}
 	_ = way.SetDeadline(time.Now().Add(dialFor))
-	h := &holdElsewhere{way: way, answers: json.NewDecoder(io.LimitReader(way, holdMost)), conn: c}
-	if err := h.begin(); err != nil {
+	h := &holdElsewhere{way: way, answers: json.NewDecoder(io.LimitReader(way, holdMost))}
+	if err := h.begin(c); err != nil {
 		return nil, errors.Join(err, way.Close())
 	}
 	return h, nil
@@ -89,15 +89,14 @@ func (e elsewhere) Hold(c *net.TCPConn) (Hold, error) {
 type holdElsewhere struct {
 	way     *net.UnixConn
 	answers *json.Decoder
-	conn    *net.TCPConn
 }
 
-func (h *holdElsewhere) begin() error {
+func (h *holdElsewhere) begin(c *net.TCPConn) error {
 	message, err := json.Marshal(holdAsk{Do: holdBegin})
 	if err != nil {
 		return err
 	}
-	raw, err := h.conn.SyscallConn()
+	raw, err := c.SyscallConn()
 	if err != nil {
 		return err
 	}
@@ -137,9 +136,9 @@ func (h *holdElsewhere) Resume() error {
 	return errors.Join(h.ask(holdAsk{Do: holdResume}), h.way.Close())
 }
 
-// Close also closes the descriptor here. The other process has the last one.
+// Close leaves the connection to the other process, which closes it with the last descriptor.
 func (h *holdElsewhere) Close() error {
-	return errors.Join(json.NewEncoder(h.way).Encode(holdAsk{Do: holdClose}), h.way.Close(), h.conn.Close())
+	return errors.Join(json.NewEncoder(h.way).Encode(holdAsk{Do: holdClose}), h.way.Close())
 }
 
 // ServeHolds holds connections for other processes of this machine until ctx ends.

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -153,6 +154,22 @@ func TestHoldElsewhereFails(t *testing.T) {
 	err := CheckElsewhere(filepath.Join(t.TempDir(), "none"))
 	if err == nil || !strings.Contains(errhint.Of(err), "serve --only switch") {
 		t.Errorf("nobody is there: %v; %s", err, errhint.Of(err))
+	}
+}
+
+// A gateway that is refused before it could ask learns why.
+func TestHoldElsewhereRefusedEarly(t *testing.T) {
+	near, far, err := socketPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer near.Close()
+	if err := errors.Join(answerHold(far, &errhint.Error{What: "x", Hint: "why"}), far.Close()); err != nil {
+		t.Fatal(err)
+	}
+	h := &holdElsewhere{way: near.(*net.UnixConn), answers: json.NewDecoder(near)}
+	if err := h.begin(connected(t)); errhint.Of(err) != "why" {
+		t.Errorf("%v; %s", err, errhint.Of(err))
 	}
 }
 
