@@ -43,6 +43,7 @@ type PseudonymCloud struct {
 	Bridge      string        `toml:"gateway-bridge"` // of Open vSwitch, or the file of its socket, for the switch ovs
 	SwitchAt    string        `toml:"switch"`         // unix:FILE, where the switch listens to gateways of its machine, and they find it
 	SwitchGroup string        `toml:"switch-group"`   // of this machine, whose processes may use that
+	Shares      bool          `toml:"switch-shares"`  // the switch notes in the database what it leads, and leads what others noted
 	V6Prefix    string        `toml:"v6-prefix"`      // of pseudo-addresses, a /64 that is routed to the switch; none if empty
 	V6Device    string        `toml:"v6-device"`      // where clients' packets arrive at the switch
 	GatewayFrom []string      `toml:"gateway-from"`   // networks that gateways come from to the store and the linker, CIDR
@@ -133,6 +134,9 @@ func (c PseudonymCloud) problems() problems {
 }
 
 func (c PseudonymCloud) switchProblems(wrong problems) {
+	if kind := lead.Kind(c.Switch); c.Shares && kind != lead.Auto && kind != lead.BPF {
+		wrong.say("switch-shares", "gateway-switch "+c.Switch+" cannot share", "gateway-switch = \"bpf\"")
+	}
 	file, ok := netutil.UnixFile(c.SwitchAt)
 	switch mode := gateway.Mode(c.GatewayMode); {
 	case c.SwitchAt == "" && c.SwitchGroup != "":
@@ -233,7 +237,7 @@ func networks(all []string) (parsed []netip.Prefix) {
 func (c PseudonymCloud) Options() (cloud.Options, error) {
 	zone, err := pseudonym.ParseZone(c.Zone)
 	o := cloud.Options{Zone: zone, Dir: c.Keys, Database: c.Database, Stores: orOne(c.Stores, c.Store), Linkers: orOne(c.Linkers, c.Linker), From: networks(c.GatewayFrom), Life: c.Life, Most: c.Most,
-		Work: c.Work, Login: c.Login, Client: c.LoginClient, Secret: c.LoginSecret, Audit: c.Audit, Mode: gateway.Mode(c.GatewayMode), Switch: lead.Kind(c.Switch), Bridge: c.Bridge, Device: c.V6Device, Ports: c.ports(), Certificate: c.Certificate, Key: c.Key}
+		Work: c.Work, Login: c.Login, Client: c.LoginClient, Secret: c.LoginSecret, Audit: c.Audit, Mode: gateway.Mode(c.GatewayMode), Switch: lead.Kind(c.Switch), Bridge: c.Bridge, Shares: c.Shares, Device: c.V6Device, Ports: c.ports(), Certificate: c.Certificate, Key: c.Key}
 	o.SwitchAt, _ = netutil.UnixFile(c.SwitchAt)
 	if p, err := netip.ParsePrefix(c.V6Prefix); err == nil {
 		o.Prefix = p

@@ -53,6 +53,7 @@ type Options struct {
 	Mode     gateway.Mode
 	Switch   lead.Kind    // of connections that move
 	Bridge   string       // of Open vSwitch, which the kind OVS needs
+	Shares   bool         // the switch of connections that move notes them in the database, and leads what others noted
 	SwitchAt string       // file of the socket of the process that holds and leads what moves; the gateway's own process does so if it is empty
 	Prefix   netip.Prefix // of pseudo-addresses, a /64 that is routed to the switch; none if it is not valid
 	Device   string       // where clients' packets arrive at the switch
@@ -80,6 +81,7 @@ type Cloud struct {
 	addresses *addresses // nil if there are none, or no part of this process uses them
 	parts     Parts
 	cleaner   *cleaner       // nil if the store does not run
+	shared    *shared        // nil if no switch of this process shares
 	holder    gateway.Holder // for gateways of other processes; nil if the switch does not run, or leads pseudo-addresses alone
 }
 
@@ -103,7 +105,7 @@ func Open(ctx context.Context, o Options, p Parts) (*Cloud, error) {
 		}
 	}
 	c.hellos = newHellos(o.Zone, seal, o.Log)
-	if p.Store || p.Linker || p.Gateway || p.Switch && o.addresses() {
+	if p.Store || p.Linker || p.Gateway || p.Switch && (o.addresses() || o.Shares) {
 		if c.db, err = openDatabase(ctx, o, p.Store); err != nil {
 			return nil, err
 		}
@@ -120,7 +122,7 @@ func Open(ctx context.Context, o Options, p Parts) (*Cloud, error) {
 		if seal != nil {
 			way.Hellos = c.hellos.accepted
 		}
-		if way.Mover, err = newMover(o, seal); err != nil {
+		if way.Mover, err = newMover(o, seal, c.openSwitch); err != nil {
 			return nil, errors.Join(err, c.db.Close())
 		}
 	}
@@ -132,7 +134,7 @@ func Open(ctx context.Context, o Options, p Parts) (*Cloud, error) {
 		return nil, errors.Join(err, c.Close())
 	}
 	if p.Switch && o.SwitchAt != "" {
-		if c.holder, err = openSwitch(o); err != nil {
+		if c.holder, err = c.openSwitch(); err != nil {
 			return nil, errors.Join(err, c.Close())
 		}
 	}
@@ -170,6 +172,9 @@ func (c *Cloud) Close() error {
 	}
 	if c.Leads() {
 		errs = append(errs, c.addresses.leads.Close())
+	}
+	if c.shared != nil {
+		c.shared.Close()
 	}
 	if c.db != nil {
 		errs = append(errs, c.db.Close())

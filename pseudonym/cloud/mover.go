@@ -54,7 +54,7 @@ func errNoGatewayKey() error {
 
 // newMover returns what moves connections to agents, or none if the mode moves none. In the mode auto a gateway that cannot move them says so
 // at the first tenant that could take one.
-func newMover(o Options, seal *database.Seal) (*gateway.Mover, error) {
+func newMover(o Options, seal *database.Seal, open func() (gateway.Holder, error)) (*gateway.Mover, error) {
 	switch {
 	case o.Mode == gateway.Pass || o.Mode == gateway.Relay || o.Mode == gateway.V6:
 		return nil, nil
@@ -71,25 +71,33 @@ func newMover(o Options, seal *database.Seal) (*gateway.Mover, error) {
 		if o.SwitchAt != "" { // it may start later than the gateway
 			return gateway.Elsewhere(o.SwitchAt), nil
 		}
-		h, err := openSwitch(o)
+		h, err := open()
 		if err != nil && o.Mode != gateway.Handoff {
 			o.Log.Warn("connections are relayed that could move to a tenant", "error", err, "hint", errhint.Of(err))
 		}
 		return h, err
 	})
-	if o.Mode == gateway.Handoff {
+	if o.Mode == gateway.Handoff || o.Shares { // others' connections need it too
 		return m, m.Begin()
 	}
 	return m, nil
 }
 
 // openSwitch opens the switch of the options' kind. In its place Auto takes nftables, which needs fewer rights and takes fewer connections a second.
-func openSwitch(o Options) (gateway.Holder, error) {
+func (c *Cloud) openSwitch() (gateway.Holder, error) {
 	err := tcprepair.Allowed()
 	if err != nil {
 		return nil, err
 	}
-	s, err := openKind(o)
+	if c.o.Shares {
+		s, err := bpfswitch.New(bpfswitch.Options{})
+		if err != nil {
+			return nil, err
+		}
+		c.shared = share(s, c.db, c.o.Log)
+		return gateway.Here(c.shared), nil
+	}
+	s, err := openKind(c.o)
 	if err != nil {
 		return nil, err
 	}

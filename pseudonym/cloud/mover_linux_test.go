@@ -36,7 +36,7 @@ func TestGatewayIdentity(t *testing.T) {
 	}
 	for mode, moves := range map[gateway.Mode]bool{gateway.Auto: true, "": true, gateway.Pass: false, gateway.Relay: false} {
 		o.Mode = mode
-		if m, err := newMover(o, seal); err != nil || (m != nil) != moves {
+		if m, err := newMover(o, seal, nil); err != nil || (m != nil) != moves {
 			t.Errorf("%q: %v, %v", mode, m, err)
 		}
 	}
@@ -49,7 +49,7 @@ func TestGatewayIdentity(t *testing.T) {
 			failed <- err
 			return
 		}
-		_, err := newMover(o, seal)
+		_, err := newMover(o, seal, (&Cloud{o: o}).openSwitch)
 		failed <- err
 	}()
 	if err := <-failed; !errors.Is(err, unix.EPERM) || !strings.Contains(errhint.Of(err), "CAP_NET_ADMIN") {
@@ -61,7 +61,7 @@ func TestGatewayIdentity(t *testing.T) {
 	if _, err := GatewayIdentity(o); err == nil || !strings.Contains(errhint.Of(err), "init --renew") {
 		t.Errorf("without a key: %v; %s", err, errhint.Of(err))
 	}
-	if _, err := newMover(o, nil); err == nil {
+	if _, err := newMover(o, nil, nil); err == nil {
 		t.Error("it moves connections without a key")
 	}
 }

@@ -106,6 +106,7 @@ audit = "audit.log"           # counts of what happens, without names; "" for no
 # gateway-bridge = "br0"                # of Open vSwitch, for gateway-switch = "ovs"
 # switch = "unix:/run/heddle-switch/socket"  # where serve --only switch holds and leads what a gateway without rights hands over
 # switch-group = "heddle-pseudonym"     # the group of that gateway's user
+# switch-shares = false                 # true: several switches know each other's connections by the database, so that one can take another's place
 # v6-prefix = "2001:db8:77:1::/64"      # pseudo-addresses, a prefix that is routed to this machine
 # v6-device = "eth0"                    # where clients' packets arrive
 # metrics = "127.0.0.1:9480"            # for Prometheus

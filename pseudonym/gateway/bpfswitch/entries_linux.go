@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -75,6 +76,15 @@ func keyOf(source, destination netip.AddrPort) leadKey {
 	return leadKey{Source: words(source.Addr()), Target: words(destination.Addr()), Ports: [2]uint16{port(source), port(destination)}}
 }
 
+// addressOf is the opposite of words, and of a port in [keyOf].
+func addressOf(w [4]uint32, port uint16) netip.AddrPort {
+	var b [16]byte
+	for i := range w {
+		binary.NativeEndian.PutUint32(b[4*i:], w[i])
+	}
+	return netip.AddrPortFrom(netip.AddrFrom16(b).Unmap(), binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, port)))
+}
+
 func words(a netip.Addr) (w [4]uint32) {
 	b := a.As16()
 	for i := range w {
@@ -90,6 +100,11 @@ func put(m *ebpf.Map, k leadKey, to netip.AddrPort) error {
 		return fmt.Errorf("the switch leads %d connections, and no more: %w", m.MaxEntries(), err)
 	}
 	return err
+}
+
+func get(m *ebpf.Map, k leadKey) (e leadEntry, err error) {
+	err = m.Lookup(&k, &e)
+	return e, err
 }
 
 func gone(err error) error {
@@ -129,6 +144,41 @@ func (s *Switch) sweep(now uint64) error {
 		}
 		return nil
 	}))
+}
+
+// Each calls f for each connection that is led and has not ended.
+func (s *Switch) Each(f func(lead.Connection) error) error {
+	now, monotonic := time.Now(), bpf.Monotonic()
+	return s.each(s.to, func(k *leadKey, e *leadEntry) error {
+		if e.ended() {
+			return nil
+		}
+		client, gateway := addressOf(k.Source, k.Ports[0]), addressOf(k.Target, k.Ports[1])
+		return f(lead.Connection{Client: client, Gateway: gateway, Tenant: netip.AddrPortFrom(addressOf(e.Address, 0).Addr(), gateway.Port()),
+			Last: now.Add(-time.Duration(monotonic - min(e.Last, monotonic)))})
+	})
+}
+
+// Touch lets the entries of a connection last as if its packets came by. It reports false if the switch does not lead it to that tenant.
+func (s *Switch) Touch(client, gateway, tenant netip.AddrPort) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	to, back := keyOf(client, gateway), keyOf(tenant, client)
+	for _, one := range []struct {
+		m       *ebpf.Map
+		k       *leadKey
+		address netip.Addr
+	}{{s.to, &to, tenant.Addr()}, {s.back, &back, gateway.Addr()}} {
+		e, err := get(one.m, *one.k)
+		if err != nil || e.Address != words(one.address) {
+			return false, gone(err)
+		}
+		e.Last = bpf.Monotonic()
+		if err := one.m.Update(one.k, &e, ebpf.UpdateExist); err != nil {
+			return false, gone(err)
+		}
+	}
+	return true, nil
 }
 
 // each calls f for the entries of a map, some thousand at a time, between which others may come.

@@ -64,11 +64,6 @@ func has(w *leadtest.World, what string) (bool, error) {
 	return map[string]bool{"to": true, "finished": e.State&finished != 0, "answered": e.State&answered != 0, "ended": e.ended()}[what], nil
 }
 
-func get(m *ebpf.Map, k leadKey) (e leadEntry, err error) {
-	err = m.Lookup(&k, &e)
-	return e, err
-}
-
 func TestSwitch(t *testing.T) {
 	if nstest.OwnMounts(t) {
 		leadtest.Run(t, kindOf)
@@ -169,6 +164,64 @@ func TestPacketsProlong(t *testing.T) {
 		if e, err := get(m, k); err != nil || e.Last <= before {
 			t.Errorf("%v: the last packet was at %d, and that is not after %d; %v", m, e.Last, before, err)
 		}
+	}
+}
+
+// Another switch learns what this one leads, and can keep what it leads for another one.
+func TestEachAndTouch(t *testing.T) {
+	for name, v6 := range map[string]bool{"IPv4": false, "IPv6": true} {
+		t.Run(name, func(t *testing.T) {
+			if !nstest.OwnMounts(t) {
+				return
+			}
+			w := leadtest.NewWorld(t, kindOf(t), v6)
+			s := w.To.(*Switch)
+			all := func() (all []lead.Connection) {
+				t.Helper()
+				if err := s.Each(func(c lead.Connection) error {
+					all = append(all, c)
+					return nil
+				}); err != nil {
+					t.Fatal(err)
+				}
+				return all
+			}
+			before := time.Now()
+			near, far := w.Moved()
+			w.Talk(near, far)
+			if got := all(); len(got) != 1 || got[0].Client != w.At || got[0].Gateway != w.Public || got[0].Tenant != w.Inside || got[0].Last.Before(before) || got[0].Last.After(time.Now()) {
+				t.Errorf("%+v", got)
+			}
+			for _, c := range []struct {
+				tenant netip.AddrPort
+				want   bool
+			}{{netip.AddrPortFrom(w.Public.Addr(), w.Inside.Port()), false}, {w.Inside, true}} {
+				for m, k := range map[*ebpf.Map]leadKey{s.to: keyOf(w.At, w.Public), s.back: keyOf(w.Inside, w.At)} {
+					e, err := get(m, k)
+					e.Last = 1
+					if err = errors.Join(err, m.Put(&k, &e)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if got, err := s.Touch(w.At, w.Public, c.tenant); err != nil || got != c.want {
+					t.Errorf("%v: %v, %v", c.tenant, got, err)
+				}
+				for m, k := range map[*ebpf.Map]leadKey{s.to: keyOf(w.At, w.Public), s.back: keyOf(w.Inside, w.At)} {
+					if e, err := get(m, k); err != nil || (e.Last != 1) != c.want {
+						t.Errorf("%v: the last packet of %v was at %d, %v", c.tenant, m, e.Last, err)
+					}
+				}
+			}
+			w.Talk(near, far)
+			w.Finish(near, far)
+			want(t, w, map[string]bool{"ended": true})
+			if got := all(); len(got) != 0 {
+				t.Errorf("%+v have ended", got)
+			}
+			if got, err := s.Touch(w.Public, w.At, w.Inside); got || err != nil {
+				t.Errorf("of an unknown connection: %v, %v", got, err)
+			}
+		})
 	}
 }
 

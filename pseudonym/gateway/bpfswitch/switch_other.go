@@ -2,10 +2,22 @@
 
 package bpfswitch
 
-import "heddle/pseudonym/gateway/lead"
+import (
+	"net/netip"
+
+	"heddle/pseudonym/gateway/lead"
+)
 
 // Switch needs Linux.
 type Switch struct{ lead.Unsupported }
+
+// Each needs Linux.
+func (*Switch) Each(func(lead.Connection) error) error { return lead.NeedsLinux() }
+
+// Touch needs Linux.
+func (*Switch) Touch(client, gateway, tenant netip.AddrPort) (bool, error) {
+	return false, lead.NeedsLinux()
+}
 
 // New needs Linux.
 func New(Options) (*Switch, error) { return nil, lead.NeedsLinux() }

@@ -43,6 +43,12 @@ const Most = 1 << 20
 // Settle returns.
 type Settler interface{ Settle() }
 
+// Connection is one that a switch leads.
+type Connection struct {
+	Client, Gateway, Tenant netip.AddrPort
+	Last                    time.Time // packet
+}
+
 // Family is a family of addresses that the machine routes.
 type Family struct {
 	V6  bool

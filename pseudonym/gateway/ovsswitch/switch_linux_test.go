@@ -203,6 +203,27 @@ func TestRemovedFlows(t *testing.T) {
 	o.await(t, before)
 }
 
+// All flows of a connection go when one of them has ended, and with the last one of a client those for its ICMP.
+func TestFlowsGo(t *testing.T) {
+	o := &world{}
+	w := leadtest.NewWorld(t, o.kind(t), false)
+	near, far := w.Moved()
+	w.Talk(near, far)
+	shared := slices.DeleteFunc(o.lines(t), func(line string) bool { return strings.Contains(line, w.At.Addr().String()) })
+	s := w.To.(*Switch)
+	s.mu.Lock()
+	number := s.entries[key{w.At, w.Public}].number
+	s.mu.Unlock()
+	c, err := openflow.Dial(o.options().Bridge, func(any) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(c.Change(remove(number, roleTo)...), c.Close()); err != nil { // as the bridge does when it was not used
+		t.Fatal(err)
+	}
+	o.await(t, shared)
+}
+
 func TestMost(t *testing.T) {
 	o := &world{most: 1}
 	w := leadtest.NewWorld(t, o.kind(t), false)

@@ -1,0 +1,188 @@
+package cloud
+
+import (
+	"context"
+	"crypto/rand"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"time"
+
+	"heddle/pseudonym/database"
+	"heddle/pseudonym/gateway"
+	"heddle/pseudonym/gateway/lead"
+)
+
+// shared is a switch that notes in the database what it leads, and leads what other switches have noted, so that another machine can take the place of
+// one that fails. A connection is noted again while its packets come by. What was learnt from the database lasts as long as that says so, or as
+// packets come by here: two switches do not keep each other's entries for ever.
+type shared struct {
+	table table
+	moves moves
+	log   *slog.Logger
+	name  string // of this switch in the database
+	end   context.CancelFunc
+	done  sync.WaitGroup
+
+	mu  sync.Mutex
+	new map[ends]database.Move // to be noted; nil after there were too many
+
+	// The loop's alone:
+	learnt map[ends]time.Time // when the switch was last told to lead a connection of another one's
+	since  time.Time          // the database's clock at the last look
+	failed bool               // the last time
+}
+
+// table is a switch that tells what it leads.
+type table interface {
+	gateway.Switch
+	Each(func(lead.Connection) error) error
+	// Touch lets an entry last as if packets came by. It reports false if there is none that leads to the tenant.
+	Touch(client, gateway, tenant netip.AddrPort) (bool, error)
+}
+
+// moves is what the database has of connections that were moved, as [database.DB] says.
+type moves interface {
+	PutMoves(ctx context.Context, by string, all []database.Move) error
+	Moves(ctx context.Context, not string, since time.Time) (all []database.Move, now time.Time, err error)
+	DropMoves(ctx context.Context, unseen time.Duration) error
+}
+
+// ends are those of a connection, as its client sees it.
+type ends struct{ client, gateway netip.AddrPort }
+
+// Times of a shared switch. Others learn of a connection within a second or two.
+const (
+	noteEvery   = 250 * time.Millisecond
+	lookEvery   = time.Second
+	renewEvery  = time.Minute
+	transaction = 5 * time.Second // the longest, before others can read what it wrote
+)
+
+// mostNew bounds what waits to be noted. If the database is gone for longer, connections are noted when they are renewed.
+const mostNew = 1 << 16
+
+// share begins to share what a switch leads.
+func share(t table, m moves, log *slog.Logger) *shared {
+	ctx, end := context.WithCancel(context.Background())
+	s := &shared{table: t, moves: m, log: log, name: rand.Text(), end: end, new: map[ends]database.Move{}, learnt: map[ends]time.Time{}, since: time.Unix(0, 0).Add(transaction)}
+	s.done.Go(func() { s.run(ctx) })
+	return s
+}
+
+// Close stops sharing. The switch goes on.
+func (s *shared) Close() {
+	s.end()
+	s.done.Wait()
+}
+
+// Lead implements [gateway.Switch].
+func (s *shared) Lead(client, gateway, tenant netip.AddrPort) error {
+	if err := s.table.Lead(client, gateway, tenant); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.new) < mostNew {
+		s.new[ends{client, gateway}] = database.Move{Client: client, Gateway: gateway, Tenant: tenant}
+	}
+	return nil
+}
+
+func (s *shared) run(ctx context.Context) {
+	note, look, renew := time.NewTicker(noteEvery), time.NewTicker(lookEvery), time.NewTicker(renewEvery)
+	defer note.Stop()
+	defer look.Stop()
+	defer renew.Stop()
+	s.say(s.look(ctx))
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-note.C:
+			s.say(s.note(ctx))
+		case <-look.C:
+			s.say(s.look(ctx))
+		case <-renew.C:
+			s.say(s.renew(ctx, time.Now().Add(-2*renewEvery)))
+		}
+	}
+}
+
+// say logs the first of several errors.
+func (s *shared) say(err error) {
+	if err != nil && !s.failed {
+		s.log.Warn("what the switch leads is not shared", "error", err)
+	}
+	s.failed = err != nil
+}
+
+// note writes new connections.
+func (s *shared) note(ctx context.Context) error {
+	s.mu.Lock()
+	written := s.new
+	s.new = map[ends]database.Move{}
+	s.mu.Unlock()
+	all := make([]database.Move, 0, len(written))
+	for _, m := range written {
+		all = append(all, m)
+	}
+	err := s.moves.PutMoves(ctx, s.name, all)
+	if err == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for of, m := range s.new { // they are newer
+		written[of] = m
+	}
+	s.new = written
+	return err
+}
+
+// look leads what other switches have seen since the last look.
+func (s *shared) look(ctx context.Context) error {
+	all, now, err := s.moves.Moves(ctx, s.name, s.since.Add(-transaction))
+	if err != nil {
+		return err
+	}
+	var failed error
+	for _, m := range all {
+		has, err := s.table.Touch(m.Client, m.Gateway, m.Tenant)
+		if err == nil && !has {
+			err = s.table.Lead(m.Client, m.Gateway, m.Tenant)
+		}
+		if err != nil { // such as one of IPv6, which this machine may not route
+			failed = err
+			continue
+		}
+		s.learnt[ends{m.Client, m.Gateway}] = time.Now()
+	}
+	s.since = now
+	return failed
+}
+
+// renew notes the connections again whose packets have come by since a time, and forgets those that no switch leads any more.
+func (s *shared) renew(ctx context.Context, since time.Time) error {
+	var all []database.Move
+	learnt := map[ends]time.Time{}
+	err := s.table.Each(func(c lead.Connection) error {
+		of := ends{c.Client, c.Gateway}
+		touched := s.learnt[of]
+		switch {
+		case c.Last.After(touched.Add(time.Second)) && c.Last.After(since):
+			all = append(all, database.Move{Client: c.Client, Gateway: c.Gateway, Tenant: c.Tenant})
+		case !touched.IsZero():
+			learnt[of] = touched
+		}
+		return nil
+	})
+	if err == nil {
+		s.learnt = learnt
+		err = s.moves.PutMoves(ctx, s.name, all)
+	}
+	if err == nil {
+		err = s.moves.DropMoves(ctx, lead.Idle)
+	}
+	return err
+}

@@ -1,0 +1,215 @@
+package cloud
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"heddle/pseudonym/database"
+	"heddle/pseudonym/gateway/lead"
+)
+
+// fakeTable is a switch whose packets a test makes.
+type fakeTable struct {
+	entries map[ends]lead.Connection
+	refuses netip.AddrPort // a client
+}
+
+func (f *fakeTable) Lead(client, gateway, tenant netip.AddrPort) error {
+	if client == f.refuses {
+		return errors.New("no")
+	}
+	f.entries[ends{client, gateway}] = lead.Connection{Client: client, Gateway: gateway, Tenant: tenant, Last: time.Now()}
+	return nil
+}
+
+func (f *fakeTable) Each(do func(lead.Connection) error) error {
+	for of, c := range f.entries {
+		if time.Since(c.Last) >= lead.Idle {
+			delete(f.entries, of)
+		} else if err := do(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *fakeTable) Touch(client, gateway, tenant netip.AddrPort) (bool, error) {
+	c, ok := f.entries[ends{client, gateway}]
+	if !ok || c.Tenant != tenant {
+		return false, nil
+	}
+	c.Last = time.Now()
+	f.entries[ends{client, gateway}] = c
+	return true, nil
+}
+
+// packet is one of a client's.
+func (f *fakeTable) packet(of ends) {
+	if c, ok := f.entries[of]; ok {
+		c.Last = time.Now()
+		f.entries[of] = c
+	}
+}
+
+// fakeMoves is a database with a clock of its own.
+type fakeMoves struct {
+	rows map[ends]fakeRow
+	down func() error // why it is, or nil
+}
+
+type fakeRow struct {
+	database.Move
+	by   string
+	seen time.Time
+}
+
+var errDown = errors.New("the database is down")
+
+func (f *fakeMoves) PutMoves(_ context.Context, by string, all []database.Move) error {
+	if err := f.down(); err != nil {
+		return err
+	}
+	for _, m := range all {
+		f.rows[ends{m.Client, m.Gateway}] = fakeRow{m, by, f.clock()}
+	}
+	return nil
+}
+
+func (f *fakeMoves) clock() time.Time { return time.Now().Add(-time.Hour).Truncate(time.Second) }
+
+func (f *fakeMoves) Moves(_ context.Context, not string, since time.Time) (all []database.Move, now time.Time, err error) {
+	if err := f.down(); err != nil {
+		return nil, now, err
+	}
+	for _, r := range f.rows {
+		if r.by != not && !r.seen.Before(since) {
+			all = append(all, r.Move)
+		}
+	}
+	return all, f.clock(), nil
+}
+
+func (f *fakeMoves) DropMoves(_ context.Context, unseen time.Duration) error {
+	for of, r := range f.rows {
+		if r.seen.Before(f.clock().Add(-unseen)) {
+			delete(f.rows, of)
+		}
+	}
+	return nil
+}
+
+var (
+	shareOne = ends{netip.MustParseAddrPort("198.51.100.2:50000"), netip.MustParseAddrPort("192.0.2.1:443")}
+	shareTwo = ends{netip.MustParseAddrPort("[2001:db8::2]:50000"), netip.MustParseAddrPort("[2001:db8::1]:443")}
+	tenantA  = netip.MustParseAddrPort("10.9.1.2:443")
+	tenantB  = netip.MustParseAddrPort("10.9.2.2:443")
+)
+
+// sharing runs a test in a bubble, where no goroutine runs while the test does not wait. join starts a switch.
+func sharing(t *testing.T, test func(t *testing.T, db *fakeMoves, log *strings.Builder, join func(*fakeTable) *shared)) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		db := &fakeMoves{map[ends]fakeRow{}, func() error { return nil }}
+		test(t, db, &log, func(f *fakeTable) *shared {
+			if f.entries == nil {
+				f.entries = map[ends]lead.Connection{}
+			}
+			s := share(f, db, slog.New(slog.NewTextHandler(&log, nil)))
+			t.Cleanup(s.Close)
+			synctest.Wait()
+			return s
+		})
+	})
+}
+
+// pass lets time pass.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// Another switch leads a connection within two seconds, and to another tenant if the client uses its port again. A switch that starts anew learns of
+// all.
+func TestSwitchesShare(t *testing.T) {
+	sharing(t, func(t *testing.T, _ *fakeMoves, log *strings.Builder, join func(*fakeTable) *shared) {
+		near, far, late := &fakeTable{}, &fakeTable{}, &fakeTable{}
+		first := join(near)
+		join(far)
+		for _, tenant := range []netip.AddrPort{tenantA, tenantB} {
+			if err := first.Lead(shareOne.client, shareOne.gateway, tenant); err != nil {
+				t.Fatal(err)
+			}
+			pass(2 * time.Second)
+			if got := far.entries[shareOne].Tenant; got != tenant {
+				t.Errorf("the other switch leads it to %v, not %v", got, tenant)
+			}
+			pass(time.Minute)
+		}
+		join(late)
+		if got := late.entries[shareOne].Tenant; got != tenantB {
+			t.Errorf("one that starts leads it to %v", got)
+		}
+		if log.Len() > 0 {
+			t.Error(log)
+		}
+	})
+}
+
+// A connection lasts at all switches while its packets pass one of them, and ends at all after that.
+func TestSharedConnectionLasts(t *testing.T) {
+	sharing(t, func(t *testing.T, db *fakeMoves, _ *strings.Builder, join func(*fakeTable) *shared) {
+		near, far := &fakeTable{}, &fakeTable{}
+		first, second := join(near), join(far)
+		if err := first.Lead(shareOne.client, shareOne.gateway, tenantA); err != nil {
+			t.Fatal(err)
+		}
+		for at, passes := range []*fakeTable{near, far, near} { // the other one takes its place, and it comes back
+			for range 40 {
+				pass(30 * time.Second)
+				passes.packet(shareOne)
+			}
+			for _, f := range []*fakeTable{near, far} {
+				if since := time.Since(f.entries[shareOne].Last); since > 3*renewEvery {
+					t.Errorf("%d: the last packet was %v ago", at, since)
+				}
+			}
+		}
+		pass(lead.Idle + 4*renewEvery)
+		if len(near.entries)+len(far.entries)+len(db.rows)+len(first.learnt)+len(second.learnt) > 0 {
+			t.Errorf("without packets there are %v, %v, %v, %v and %v", near.entries, far.entries, db.rows, first.learnt, second.learnt)
+		}
+	})
+}
+
+// While the database is down connections are led, and noted later. One that a switch refuses keeps it from no other.
+func TestSharingFails(t *testing.T) {
+	sharing(t, func(t *testing.T, db *fakeMoves, log *strings.Builder, join func(*fakeTable) *shared) {
+		near, far := &fakeTable{}, &fakeTable{refuses: shareTwo.client}
+		first := join(near)
+		join(far)
+		db.down = func() error { return errDown }
+		for _, of := range []ends{shareTwo, shareOne} {
+			if err := first.Lead(of.client, of.gateway, tenantA); err != nil {
+				t.Fatal(err)
+			}
+			pass(5 * time.Second)
+		}
+		if n := strings.Count(log.String(), errDown.Error()); n != 2 { // one for each switch
+			t.Errorf("the log says it %d times:\n%s", n, log.String())
+		}
+		db.down = func() error { // it fails once more, while the client uses its port again
+			db.down = func() error { return nil }
+			return errors.Join(errDown, first.Lead(shareOne.client, shareOne.gateway, tenantB))
+		}
+		pass(3 * time.Second)
+		if len(near.entries) != 2 || far.entries[shareOne].Tenant != tenantB {
+			t.Errorf("%v; %v", near.entries, far.entries)
+		}
+	})
+}
