@@ -20,6 +20,8 @@ of a pseudonym's gateway. The cases are
                       the process of the gateway or relay takes for a GiB
   rules/N/MODE        a fetch of 10 KiB while the switch has N rules of other
                       connections, and how fast such rules come and go
+  ovs/...             the same for handoff by a bridge of Open vSwitch, beside
+                      mutual TLS through that bridge
   pseudonyms/N        a fetch of 10 KiB while the site has N pseudonyms, and the
                       memory of the cloud's process and of the site's sidecar
 
@@ -34,7 +36,7 @@ count: a client of v6 takes 16 addresses in turn.
 Links have no limit, so the figures are of processors, which client, gateway and
 site share. The column GOAL has what Heddle wants to reach. Needs root, and what
 dist/install-deps bench installs. --quick takes one size of each, and fewer
-rules and pseudonyms; without it the rules take a minute of each round.`,
+rules and pseudonyms; without it the rules take some minutes of each round.`,
 		Example: `  heddle lab bench gateway --quick
   heddle lab bench gateway --only rate,latency/1KiB --json gateway.json --plot gateway.svg
   heddle lab bench gateway --only rules,pseudonyms --rounds 3`,
