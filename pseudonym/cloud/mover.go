@@ -136,7 +136,7 @@ func CheckSwitch(o Options) (lead.Kind, error) {
 	case lead.OVS:
 		return lead.OVS, ovsswitch.Check(ovsswitch.Options{Bridge: o.Bridge})
 	case lead.Auto, lead.BPF:
-		if err := bpfswitch.Check(bpfswitch.Options{}); err == nil || o.Switch == lead.BPF {
+		if err := bpfswitch.Check(bpfswitch.Options{}); err == nil || o.Switch == lead.BPF || o.Shares {
 			return lead.BPF, err
 		}
 	}

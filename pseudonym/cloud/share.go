@@ -37,8 +37,9 @@ type shared struct {
 type table interface {
 	gateway.Switch
 	Each(func(lead.Connection) error) error
-	// Touch lets an entry last as if packets came by. It reports false if there is none that leads to the tenant.
-	Touch(client, gateway, tenant netip.AddrPort) (bool, error)
+	// Touch lets an entry last as if packets came by now, unless some came in the time before that is given. It reports false if there is none that
+	// leads to the tenant.
+	Touch(client, gateway, tenant netip.AddrPort, unless time.Duration) (bool, error)
 }
 
 // moves is what the database has of connections that were moved, as [database.DB] says.
@@ -57,6 +58,10 @@ const (
 	lookEvery   = time.Second
 	renewEvery  = time.Minute
 	transaction = 5 * time.Second // the longest, before others can read what it wrote
+	// passedFor is how old the last packet of a connection may be that is noted, and touchAfter how old it is when an entry is touched. Since that is
+	// longer, two processes that use the same entries do not take each other's touch for a packet.
+	passedFor  = 2 * renewEvery
+	touchAfter = 4 * renewEvery
 )
 
 // mostNew bounds what waits to be noted. If the database is gone for longer, connections are noted when they are renewed.
@@ -104,7 +109,7 @@ func (s *shared) run(ctx context.Context) {
 		case <-look.C:
 			s.say(s.look(ctx))
 		case <-renew.C:
-			s.say(s.renew(ctx, time.Now().Add(-2*renewEvery)))
+			s.say(s.renew(ctx, time.Now().Add(-passedFor)))
 		}
 	}
 }
@@ -148,7 +153,7 @@ func (s *shared) look(ctx context.Context) error {
 	}
 	var failed error
 	for _, m := range all {
-		has, err := s.table.Touch(m.Client, m.Gateway, m.Tenant)
+		has, err := s.table.Touch(m.Client, m.Gateway, m.Tenant, touchAfter)
 		if err == nil && !has {
 			err = s.table.Lead(m.Client, m.Gateway, m.Tenant)
 		}

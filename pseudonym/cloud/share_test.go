@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +15,9 @@ import (
 	"heddle/pseudonym/gateway/lead"
 )
 
+// fakes is held while a fake is used, and before time passes, so that the test may look at all of them when it has passed.
+var fakes sync.Mutex
+
 // fakeTable is a switch whose packets a test makes.
 type fakeTable struct {
 	entries map[ends]lead.Connection
@@ -21,6 +25,8 @@ type fakeTable struct {
 }
 
 func (f *fakeTable) Lead(client, gateway, tenant netip.AddrPort) error {
+	fakes.Lock()
+	defer fakes.Unlock()
 	if client == f.refuses {
 		return errors.New("no")
 	}
@@ -29,6 +35,8 @@ func (f *fakeTable) Lead(client, gateway, tenant netip.AddrPort) error {
 }
 
 func (f *fakeTable) Each(do func(lead.Connection) error) error {
+	fakes.Lock()
+	defer fakes.Unlock()
 	for of, c := range f.entries {
 		if time.Since(c.Last) >= lead.Idle {
 			delete(f.entries, of)
@@ -39,18 +47,24 @@ func (f *fakeTable) Each(do func(lead.Connection) error) error {
 	return nil
 }
 
-func (f *fakeTable) Touch(client, gateway, tenant netip.AddrPort) (bool, error) {
+func (f *fakeTable) Touch(client, gateway, tenant netip.AddrPort, unless time.Duration) (bool, error) {
+	fakes.Lock()
+	defer fakes.Unlock()
 	c, ok := f.entries[ends{client, gateway}]
 	if !ok || c.Tenant != tenant {
 		return false, nil
 	}
-	c.Last = time.Now()
-	f.entries[ends{client, gateway}] = c
+	if time.Since(c.Last) >= unless {
+		c.Last = time.Now()
+		f.entries[ends{client, gateway}] = c
+	}
 	return true, nil
 }
 
 // packet is one of a client's.
 func (f *fakeTable) packet(of ends) {
+	fakes.Lock()
+	defer fakes.Unlock()
 	if c, ok := f.entries[of]; ok {
 		c.Last = time.Now()
 		f.entries[of] = c
@@ -69,12 +83,21 @@ type fakeRow struct {
 	seen time.Time
 }
 
+func (f *fakeMoves) fails() error {
+	fakes.Lock()
+	down := f.down
+	fakes.Unlock()
+	return down()
+}
+
 var errDown = errors.New("the database is down")
 
 func (f *fakeMoves) PutMoves(_ context.Context, by string, all []database.Move) error {
-	if err := f.down(); err != nil {
+	if err := f.fails(); err != nil {
 		return err
 	}
+	fakes.Lock()
+	defer fakes.Unlock()
 	for _, m := range all {
 		f.rows[ends{m.Client, m.Gateway}] = fakeRow{m, by, f.clock()}
 	}
@@ -84,9 +107,11 @@ func (f *fakeMoves) PutMoves(_ context.Context, by string, all []database.Move) 
 func (f *fakeMoves) clock() time.Time { return time.Now().Add(-time.Hour).Truncate(time.Second) }
 
 func (f *fakeMoves) Moves(_ context.Context, not string, since time.Time) (all []database.Move, now time.Time, err error) {
-	if err := f.down(); err != nil {
+	if err := f.fails(); err != nil {
 		return nil, now, err
 	}
+	fakes.Lock()
+	defer fakes.Unlock()
 	for _, r := range f.rows {
 		if r.by != not && !r.seen.Before(since) {
 			all = append(all, r.Move)
@@ -96,6 +121,8 @@ func (f *fakeMoves) Moves(_ context.Context, not string, since time.Time) (all [
 }
 
 func (f *fakeMoves) DropMoves(_ context.Context, unseen time.Duration) error {
+	fakes.Lock()
+	defer fakes.Unlock()
 	for of, r := range f.rows {
 		if r.seen.Before(f.clock().Add(-unseen)) {
 			delete(f.rows, of)
@@ -115,12 +142,13 @@ var (
 func sharing(t *testing.T, test func(t *testing.T, db *fakeMoves, log *strings.Builder, join func(*fakeTable) *shared)) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
-		db := &fakeMoves{map[ends]fakeRow{}, func() error { return nil }}
+		to := slog.New(slog.NewTextHandler(&log, nil))
+		db := &fakeMoves{rows: map[ends]fakeRow{}, down: func() error { return nil }}
 		test(t, db, &log, func(f *fakeTable) *shared {
 			if f.entries == nil {
 				f.entries = map[ends]lead.Connection{}
 			}
-			s := share(f, db, slog.New(slog.NewTextHandler(&log, nil)))
+			s := share(f, db, to)
 			t.Cleanup(s.Close)
 			synctest.Wait()
 			return s
@@ -128,8 +156,15 @@ func sharing(t *testing.T, test func(t *testing.T, db *fakeMoves, log *strings.B
 	})
 }
 
+// looked orders what the test has done before what the fakes do next.
+func looked() {
+	fakes.Lock()
+	defer fakes.Unlock()
+}
+
 // pass lets time pass.
 func pass(d time.Duration) {
+	looked()
 	time.Sleep(d)
 	synctest.Wait()
 }
@@ -175,7 +210,7 @@ func TestSharedConnectionLasts(t *testing.T) {
 				passes.packet(shareOne)
 			}
 			for _, f := range []*fakeTable{near, far} {
-				if since := time.Since(f.entries[shareOne].Last); since > 3*renewEvery {
+				if since := time.Since(f.entries[shareOne].Last); since > touchAfter+renewEvery {
 					t.Errorf("%d: the last packet was %v ago", at, since)
 				}
 			}
@@ -183,6 +218,26 @@ func TestSharedConnectionLasts(t *testing.T) {
 		pass(lead.Idle + 4*renewEvery)
 		if len(near.entries)+len(far.entries)+len(db.rows)+len(first.learnt)+len(second.learnt) > 0 {
 			t.Errorf("without packets there are %v, %v, %v, %v and %v", near.entries, far.entries, db.rows, first.learnt, second.learnt)
+		}
+	})
+}
+
+// Two processes of one machine have the same entries, which end as well.
+func TestShareOfOneMachine(t *testing.T) {
+	sharing(t, func(t *testing.T, db *fakeMoves, _ *strings.Builder, join func(*fakeTable) *shared) {
+		both := &fakeTable{}
+		first := join(both)
+		join(both)
+		if err := first.Lead(shareOne.client, shareOne.gateway, tenantA); err != nil {
+			t.Fatal(err)
+		}
+		for range 10 {
+			pass(renewEvery)
+			both.packet(shareOne)
+		}
+		pass(lead.Idle + 4*renewEvery)
+		if len(both.entries)+len(db.rows) > 0 {
+			t.Errorf("without packets there are %v and %v", both.entries, db.rows)
 		}
 	})
 }
@@ -204,7 +259,9 @@ func TestSharingFails(t *testing.T) {
 			t.Errorf("the log says it %d times:\n%s", n, log.String())
 		}
 		db.down = func() error { // it fails once more, while the client uses its port again
+			fakes.Lock()
 			db.down = func() error { return nil }
+			fakes.Unlock()
 			return errors.Join(errDown, first.Lead(shareOne.client, shareOne.gateway, tenantB))
 		}
 		pass(3 * time.Second)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"heddle/internal/errhint"
+	"heddle/internal/sqlite"
 )
 
 // SiteStats counts the pseudonyms of one site.
@@ -45,7 +46,7 @@ func (d *DB) Stats(ctx context.Context, now time.Time) (all []SiteStats, err err
 // ErrNoCopy says that a database has a better program for its copies.
 var ErrNoCopy = errors.New("a database of PostgreSQL is not copied")
 
-// Copy writes a copy of a SQLite database to a file that is not there, while others use the database. It fails with [ErrNoCopy].
+// Copy writes a copy of a SQLite database to a file that is not there, while others use the database. The copy has no [Move]. It fails with [ErrNoCopy].
 func (d *DB) Copy(ctx context.Context, file string) error {
 	if d.pool != nil {
 		return &errhint.Error{What: "the backup", Hint: "pg_dump copies the database; keep the files of the cloud beside it", Err: ErrNoCopy}
@@ -59,8 +60,23 @@ func (d *DB) Copy(ctx context.Context, file string) error {
 	if _, err := d.sql.ExecContext(ctx, `VACUUM INTO $1`, fresh); err != nil {
 		return fmt.Errorf("copy the database: %w", err)
 	}
-	if err := os.Chmod(fresh, 0o600); err != nil {
+	if err := errors.Join(dropAllMoves(ctx, fresh), os.Chmod(fresh, 0o600)); err != nil {
 		return err
 	}
 	return os.Link(fresh, file) // which replaces nothing
+}
+
+// dropAllMoves empties the table of moves in a file, which say who visits whom.
+func dropAllMoves(ctx context.Context, file string) (err error) {
+	d, err := sqlite.OpenShared(file)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.Close()) }()
+	for _, statement := range []string{`DELETE FROM moves`, `VACUUM`} {
+		if _, err := d.ExecContext(ctx, statement); err != nil {
+			return fmt.Errorf("copy the database: %w", err)
+		}
+	}
+	return nil
 }

@@ -1,6 +1,7 @@
 package database
 
 import (
+	"bytes"
 	"errors"
 	"io/fs"
 	"os"
@@ -56,6 +57,10 @@ func TestCopy(t *testing.T) {
 		if err := d.Add(ctx, p); err != nil {
 			t.Fatal(err)
 		}
+		visit := moveOf("198.51.100.2:50000", 2)
+		if err := d.PutMoves(ctx, "switch", []Move{visit}); err != nil {
+			t.Fatal(err)
+		}
 		file := filepath.Join(t.TempDir(), "copy.db")
 		err := d.Copy(ctx, file)
 		if d.pool != nil {
@@ -69,6 +74,9 @@ func TestCopy(t *testing.T) {
 		}
 		if info, err := os.Stat(file); err != nil || info.Mode() != 0o600 {
 			t.Errorf("%v, %v", info, err)
+		}
+		if text, err := os.ReadFile(file); err != nil || bytes.Contains(text, []byte(visit.Client.String())) {
+			t.Errorf("the copy says who visits whom, %v", err)
 		}
 		if got, err := open(t, file).Get(ctx, p.Label); err != nil || string(got.Key) != string(p.Key) {
 			t.Errorf("%+v, %v", got, err)

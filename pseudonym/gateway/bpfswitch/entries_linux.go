@@ -159,8 +159,9 @@ func (s *Switch) Each(f func(lead.Connection) error) error {
 	})
 }
 
-// Touch lets the entries of a connection last as if its packets came by. It reports false if the switch does not lead it to that tenant.
-func (s *Switch) Touch(client, gateway, tenant netip.AddrPort) (bool, error) {
+// Touch lets the entries of a connection last as if packets came by now, unless some came in the time before that is given. It reports false if the
+// switch does not lead the connection to that tenant.
+func (s *Switch) Touch(client, gateway, tenant netip.AddrPort, unless time.Duration) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	to, back := keyOf(client, gateway), keyOf(tenant, client)
@@ -173,7 +174,11 @@ func (s *Switch) Touch(client, gateway, tenant netip.AddrPort) (bool, error) {
 		if err != nil || e.Address != words(one.address) {
 			return false, gone(err)
 		}
-		e.Last = bpf.Monotonic()
+		now := bpf.Monotonic()
+		if e.Last+uint64(unless) > now {
+			continue
+		}
+		e.Last = now
 		if err := one.m.Update(one.k, &e, ebpf.UpdateExist); err != nil {
 			return false, gone(err)
 		}

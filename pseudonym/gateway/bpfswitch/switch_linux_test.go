@@ -193,22 +193,24 @@ func TestEachAndTouch(t *testing.T) {
 				t.Errorf("%+v", got)
 			}
 			for _, c := range []struct {
-				tenant netip.AddrPort
-				want   bool
-			}{{netip.AddrPortFrom(w.Public.Addr(), w.Inside.Port()), false}, {w.Inside, true}} {
+				tenant  netip.AddrPort
+				unless  time.Duration
+				has, at bool // now
+			}{{netip.AddrPortFrom(w.Public.Addr(), w.Inside.Port()), 0, false, false}, {w.Inside, lead.Idle, true, false}, {w.Inside, 0, true, true}} {
+				before := bpf.Monotonic() - uint64(time.Minute)
 				for m, k := range map[*ebpf.Map]leadKey{s.to: keyOf(w.At, w.Public), s.back: keyOf(w.Inside, w.At)} {
 					e, err := get(m, k)
-					e.Last = 1
+					e.Last = before
 					if err = errors.Join(err, m.Put(&k, &e)); err != nil {
 						t.Fatal(err)
 					}
 				}
-				if got, err := s.Touch(w.At, w.Public, c.tenant); err != nil || got != c.want {
+				if got, err := s.Touch(w.At, w.Public, c.tenant, c.unless); err != nil || got != c.has {
 					t.Errorf("%v: %v, %v", c.tenant, got, err)
 				}
 				for m, k := range map[*ebpf.Map]leadKey{s.to: keyOf(w.At, w.Public), s.back: keyOf(w.Inside, w.At)} {
-					if e, err := get(m, k); err != nil || (e.Last != 1) != c.want {
-						t.Errorf("%v: the last packet of %v was at %d, %v", c.tenant, m, e.Last, err)
+					if e, err := get(m, k); err != nil || (e.Last != before) != c.at {
+						t.Errorf("%+v: the last packet of %v was at %d, %v", c, m, e.Last, err)
 					}
 				}
 			}
@@ -218,7 +220,7 @@ func TestEachAndTouch(t *testing.T) {
 			if got := all(); len(got) != 0 {
 				t.Errorf("%+v have ended", got)
 			}
-			if got, err := s.Touch(w.Public, w.At, w.Inside); got || err != nil {
+			if got, err := s.Touch(w.Public, w.At, w.Inside, 0); got || err != nil {
 				t.Errorf("of an unknown connection: %v, %v", got, err)
 			}
 		})

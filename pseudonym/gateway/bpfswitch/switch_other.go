@@ -4,6 +4,7 @@ package bpfswitch
 
 import (
 	"net/netip"
+	"time"
 
 	"heddle/pseudonym/gateway/lead"
 )
@@ -15,7 +16,7 @@ type Switch struct{ lead.Unsupported }
 func (*Switch) Each(func(lead.Connection) error) error { return lead.NeedsLinux() }
 
 // Touch needs Linux.
-func (*Switch) Touch(client, gateway, tenant netip.AddrPort) (bool, error) {
+func (*Switch) Touch(client, gateway, tenant netip.AddrPort, unless time.Duration) (bool, error) {
 	return false, lead.NeedsLinux()
 }
 
