@@ -138,13 +138,18 @@ func (c PseudonymCloud) switchProblems(wrong problems) {
 		wrong.say("switch-shares", "gateway-switch "+c.Switch+" cannot share", "gateway-switch = \"bpf\"")
 	}
 	file, ok := netutil.UnixFile(c.SwitchAt)
-	switch mode := gateway.Mode(c.GatewayMode); {
+	mode := gateway.Mode(c.GatewayMode)
+	moves := mode == gateway.Auto || mode == gateway.Handoff
+	if c.Shares && !moves {
+		wrong.say("switch-shares", "gateway-mode "+c.GatewayMode+" does not use it", "gateway-mode = \"auto\" or \"handoff\"")
+	}
+	switch {
 	case c.SwitchAt == "" && c.SwitchGroup != "":
 		wrong.say("switch-group", "nobody listens for it", "it goes with switch = \"unix:FILE\"")
 	case c.SwitchAt == "":
 	case !ok:
 		wrong.say("switch", c.SwitchAt+" is no socket of this machine", "such as unix:/run/heddle-switch/socket")
-	case mode != gateway.Auto && mode != gateway.Handoff:
+	case !moves:
 		wrong.say("switch", "gateway-mode "+c.GatewayMode+" does not use it", "gateway-mode = \"auto\" or \"handoff\"")
 	default:
 		wrong.add("switch", checkUnixFile("switch", file))

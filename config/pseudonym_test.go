@@ -54,6 +54,7 @@ func TestPseudonymCloud(t *testing.T) {
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nswitch = \"unix:socket\"", "has no whole path"},
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nswitch = \"unix:/run/socket\"\ngateway-mode = \"proxy\"", "gateway-mode proxy does not use it"},
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\ngateway-switch = \"nft\"\nswitch-shares = true", "gateway-switch nft cannot share"},
+		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\ngateway-mode = \"fdpass\"\nswitch-shares = true", "gateway-mode fdpass does not use it"},
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nswitch-group = \"x\"", "nobody listens for it"},
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\ngateway-bridge = \"br0\"", "gateway-switch auto does not use it"},
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\ngateway-mode = \"v6\"", "gateway-mode v6 needs it"},

@@ -130,6 +130,8 @@ func TestDoctorChecksHandOff(t *testing.T) {
 	says("client", "does not route packets")
 	w.set(`# gateway-switch = "auto"`, `gateway-switch = "ovs"`, `# gateway-bridge = "br0"`, `gateway-bridge = "none0"`)
 	says("cloud", "the bridge none0 of Open vSwitch")
+	w.set(`# switch = "unix:/run/heddle-switch/socket"`, `switch = "unix:/none"`)
+	says("cloud", "the switch: it does not answer")
 }
 
 // A client's link that loses, reorders and duplicates packets costs a connection that moves no byte.

@@ -10,13 +10,13 @@ import (
 	"heddle/lab/peer"
 )
 
-// bridge is the device of the bridge of Open vSwitch on the gateway's machine.
-const bridge = "br0"
+// bridgeDevice is the device of the bridge of Open vSwitch on the gateway's machine.
+const bridgeDevice = "br0"
 
 // bridgeTopology is of the mode handoff by a bridge of Open vSwitch, the paper's switch. Its datapath is in the process ovs-vswitchd. The baseline is mutual
 // TLS through the same bridge.
 func bridgeTopology(name, baseline string) pseudonymCases {
-	t := gatewayTopologyIn(withMovedSite(lab.BridgedCloud("gateway", "site")), name, baseline, bridge)
+	t := gatewayTopologyIn(withMovedSite(lab.BridgedCloud("gateway", "site")), name, baseline, bridgeDevice)
 	t.check = peer.OpenVSwitchSupported
 	return t
 }
@@ -41,15 +41,15 @@ func gatewayBridge(quick bool) *topology {
 // gatewayBridgeRules is figure 4(c).
 func gatewayBridgeRules(quick bool) *topology {
 	t := bridgeTopology("ovs/rules", wayHandoff)
-	t.addRules(quick, []int{0, 10_000, 100_000, mostRules}, func(s *stage) (rules, error) { return openFlows(s) })
+	t.addRules(quick, []int{0, 10_000, 100_000, mostRules}, func(s *stage) (rules, error) { return openOVSRules(s) })
 	return t.topology
 }
 
-// flows are rules of a bridge. Those of a connection come and go in one bundle.
-type flows struct{ to *openflow.Conn }
+// ovsRules are rules of a bridge. Those of a connection come and go in one bundle.
+type ovsRules struct{ to *openflow.Conn }
 
-func openFlows(s *stage) (f flows, err error) {
-	f.to, err = openflow.Dial(peer.BridgeSocket(s.Host("cloud"), bridge), func(any) {})
+func openOVSRules(s *stage) (f ovsRules, err error) {
+	f.to, err = openflow.Dial(peer.BridgeSocket(s.Host("cloud"), bridgeDevice), func(any) {})
 	return f, err
 }
 
@@ -58,7 +58,7 @@ func flowCookie(number, direction int) uint64 {
 	return 0x6265<<48 | uint64(number)<<1 | uint64(direction)
 }
 
-func (f flows) put(number int, client, gateway, tenant netip.AddrPort) error {
+func (f ovsRules) put(number int, client, gateway, tenant netip.AddrPort) error {
 	one := func(direction int, from, to netip.AddrPort, instead openflow.Field) openflow.Change {
 		return openflow.Flow{Cookie: flowCookie(number, direction), Priority: 100,
 			Match: openflow.Match{openflow.U16(openflow.EthType, 0x0800), openflow.U8(openflow.IPProto, 6), openflow.Source(from.Addr()), openflow.Target(to.Addr()),
@@ -68,8 +68,8 @@ func (f flows) put(number int, client, gateway, tenant netip.AddrPort) error {
 	return f.to.Change(one(0, client, gateway, openflow.Target(tenant.Addr())), one(1, tenant, client, openflow.Source(gateway.Addr())))
 }
 
-func (f flows) remove(number int, _, _, _ netip.AddrPort) error {
+func (f ovsRules) remove(number int, _, _, _ netip.AddrPort) error {
 	return f.to.Change(openflow.Delete(flowCookie(number, 0), ^uint64(0)), openflow.Delete(flowCookie(number, 1), ^uint64(0)))
 }
 
-func (f flows) Close() error { return f.to.Close() }
+func (f ovsRules) Close() error { return f.to.Close() }

@@ -22,7 +22,7 @@ const mostRules = 1_000_000
 // connection has two.
 func gatewayRules(quick bool) *topology {
 	t := gatewayTopology("rules", wayHandoff)
-	t.addRules(quick, []int{0, 10_000, 100_000, mostRules}, func(s *stage) (rules, error) { return openMaps(s.Host("cloud")) })
+	t.addRules(quick, []int{0, 10_000, 100_000, mostRules}, func(s *stage) (rules, error) { return openBPFRules(s.Host("cloud")) })
 	return t.topology
 }
 
@@ -78,10 +78,10 @@ func eachMoved(ctx context.Context, n int, do func(number int, client, gateway, 
 	return time.Since(began), nil
 }
 
-// maps are the rules of the BPF switch on the gateway's machine.
-type maps struct{ to, back *ebpf.Map }
+// bpfRules are the rules of the BPF switch on the gateway's machine.
+type bpfRules struct{ to, back *ebpf.Map }
 
-func openMaps(host *lab.Host) (m maps, err error) {
+func openBPFRules(host *lab.Host) (m bpfRules, err error) {
 	dirs, err := filepath.Glob(filepath.Join(host.Dir(), "bpf", "heddle", "net-*"))
 	if err != nil || len(dirs) != 1 {
 		return m, fmt.Errorf("the gateway's machine has BPF switches %q, %w", dirs, err)
@@ -92,15 +92,15 @@ func openMaps(host *lab.Host) (m maps, err error) {
 	return m, err
 }
 
-func (m maps) put(_ int, client, gateway, tenant netip.AddrPort) error {
+func (m bpfRules) put(_ int, client, gateway, tenant netip.AddrPort) error {
 	return errors.Join(m.to.Put(ruleKey(client, gateway), rule(tenant)), m.back.Put(ruleKey(tenant, client), rule(gateway)))
 }
 
-func (m maps) remove(_ int, client, gateway, tenant netip.AddrPort) error {
+func (m bpfRules) remove(_ int, client, gateway, tenant netip.AddrPort) error {
 	return errors.Join(m.to.Delete(ruleKey(client, gateway)), m.back.Delete(ruleKey(tenant, client)))
 }
 
-func (m maps) Close() error { return errors.Join(m.to.Close(), m.back.Close()) }
+func (m bpfRules) Close() error { return errors.Join(m.to.Close(), m.back.Close()) }
 
 // movedConnection is one of many with different clients, of the addresses for benchmarks (RFC 2544).
 func movedConnection(i int) (client, gateway, tenant netip.AddrPort) {

@@ -17,7 +17,7 @@ import (
 func TestGatewayModes(t *testing.T) {
 	top := raised(t, gatewayObject(true), "object/10MiB/proxy", "object/10MiB/fdpass", "object/10MiB/handoff", "object/10MiB/v6")
 	measuresObjects(t, top)
-	m, err := openMaps(top.stage.Host("cloud"))
+	m, err := openBPFRules(top.stage.Host("cloud"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func TestGatewayModes(t *testing.T) {
 func TestGatewayBridge(t *testing.T) {
 	top := raised(t, gatewayBridge(true), "ovs/object")
 	measuresObjects(t, top)
-	f, err := openFlows(top.stage)
+	f, err := openOVSRules(top.stage)
 	if err != nil {
 		t.Fatal(err)
 	}

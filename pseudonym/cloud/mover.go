@@ -83,7 +83,7 @@ func newMover(o Options, seal *database.Seal, open func() (gateway.Holder, error
 	return m, nil
 }
 
-// openSwitch opens the switch of the options' kind. In its place Auto takes nftables, which needs fewer rights and takes fewer connections a second.
+// openSwitch opens the switch of this process, which may share what it leads.
 func (c *Cloud) openSwitch() (gateway.Holder, error) {
 	err := tcprepair.Allowed()
 	if err != nil {
@@ -104,6 +104,7 @@ func (c *Cloud) openSwitch() (gateway.Holder, error) {
 	return gateway.Here(s), nil
 }
 
+// openKind opens a switch of the options' kind. Where BPF is not allowed Auto takes nftables, which need fewer rights and take fewer connections a second.
 func openKind(o Options) (gateway.Switch, error) {
 	switch o.Switch {
 	case lead.NFT:

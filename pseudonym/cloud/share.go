@@ -14,8 +14,8 @@ import (
 )
 
 // shared is a switch that notes in the database what it leads, and leads what other switches have noted, so that another machine can take the place of
-// one that fails. A connection is noted again while its packets come by. What was learnt from the database lasts as long as that says so, or as
-// packets come by here: two switches do not keep each other's entries for ever.
+// one that fails. It notes a connection again while packets of it come by. An entry that it learnt from the database lasts while another switch notes
+// the connection, or while packets come by here. So two switches do not keep each other's entries for ever.
 type shared struct {
 	table table
 	moves moves
@@ -25,7 +25,7 @@ type shared struct {
 	done  sync.WaitGroup
 
 	mu  sync.Mutex
-	new map[ends]database.Move // to be noted; nil after there were too many
+	new map[ends]database.Move // to be noted, mostNew at most
 
 	// The loop's alone:
 	learnt map[ends]time.Time // when the switch was last told to lead a connection of another one's

@@ -251,31 +251,8 @@ func TestHeldConnectionGoesOn(t *testing.T) {
 	}
 }
 
-// pair returns both ends of a connection.
-func pair(t *testing.T) (near, far *net.TCPConn) {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	c, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []net.Conn{c, a} {
-		t.Cleanup(func() { c.Close() })
-		_ = c.SetDeadline(time.Now().Add(polltest.Patience))
-	}
-	return c.(*net.TCPConn), a.(*net.TCPConn)
-}
-
-// Whoever may have connections held can make one of any addresses in a network namespace of his own. Nothing is held of it, nor of a socket without a
-// connection: such packets could be of somebody else's.
+// A gateway can make a connection of any addresses in a network namespace of its own. The switch does not hold it, nor a socket without a connection:
+// their packets could be somebody else's.
 func TestHoldsOfOtherNetworks(t *testing.T) {
 	by := &recorder{}
 	file := holds(t, by)

@@ -51,8 +51,8 @@ var (
 	errSilent = errors.New("the agent does not answer")
 )
 
-// NewMover returns a mover. Agents know the gateways by the identity. What holds connections is opened for the first one that moves: before, a
-// gateway does not change its machine.
+// NewMover returns a mover. Agents know the gateways by the identity. It calls open for the first connection that moves, since a
+// gateway that moves none does not change its machine.
 func NewMover(identity tls.Certificate, open func() (Holder, error)) *Mover {
 	return &Mover{identity: identity, open: sync.OnceValues(open)}
 }

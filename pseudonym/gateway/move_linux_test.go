@@ -73,7 +73,7 @@ func newMoving(t *testing.T, in places, relays bool) *moving {
 	return newMovingBy(t, in, relays, byGateway)
 }
 
-// What holds and leads connections that move.
+// The ways to hold and lead connections.
 const (
 	byGateway = iota // by nftables
 	byBridge         // the gateway, by a bridge of Open vSwitch

@@ -360,17 +360,31 @@ func TestPassSilent(t *testing.T) {
 // connected returns an end of a TCP connection. The other end waits to be accepted.
 func connected(t *testing.T) *net.TCPConn {
 	t.Helper()
+	near, _ := pair(t)
+	return near
+}
+
+// pair returns both ends of a connection.
+func pair(t *testing.T) (near, far *net.TCPConn) {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { l.Close() })
+	defer l.Close()
 	c, err := net.Dial("tcp", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { c.Close() })
-	return c.(*net.TCPConn)
+	a, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []net.Conn{c, a} {
+		t.Cleanup(func() { c.Close() })
+		_ = c.SetDeadline(time.Now().Add(polltest.Patience))
+	}
+	return c.(*net.TCPConn), a.(*net.TCPConn)
 }
 
 // A sidecar closes messages that pass no connection, with all their descriptors.
