@@ -3,6 +3,7 @@ package openvswitch
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,9 +12,15 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
+	"time"
 
 	"heddle/internal/errhint"
+	"heddle/internal/program"
 )
+
+// patience is how long a program may take to start or to end on a busy machine.
+const patience = 2 * time.Minute
 
 // schema is where Debian has the one of the database.
 const schema = "/usr/share/openvswitch/vswitch.ovsschema"
@@ -22,7 +29,7 @@ const schema = "/usr/share/openvswitch/vswitch.ovsschema"
 type Switch struct {
 	dir                string
 	in                 func(func() error) error
-	database, vswitchd *program
+	database, vswitchd *program.Process
 }
 
 // Supported returns nil, or an error with a hint if this machine has no Open vSwitch.
@@ -60,8 +67,8 @@ func Start(ctx context.Context, dir string, in func(func() error) error) (*Switc
 
 func (s *Switch) file(name string) string { return filepath.Join(s.dir, name) }
 
-func (s *Switch) command(name string, args ...string) *exec.Cmd {
-	c := exec.Command(name, args...)
+func (s *Switch) command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	c := exec.CommandContext(ctx, name, args...)
 	c.Env = os.Environ()
 	for _, what := range []string{"RUN", "LOG", "DB", "SYSCONF"} {
 		c.Env = append(c.Env, "OVS_"+what+"DIR="+s.dir)
@@ -71,7 +78,7 @@ func (s *Switch) command(name string, args ...string) *exec.Cmd {
 
 // run runs a program that ends by itself, and returns what it says.
 func (s *Switch) run(name string, args ...string) (string, error) {
-	c := s.command(name, args...)
+	c := s.command(context.Background(), name, args...)
 	var out bytes.Buffer
 	c.Stdout, c.Stderr = &out, &out
 	err := s.in(c.Run)
@@ -86,9 +93,44 @@ func (s *Switch) tool(name string, args ...string) error {
 	return nil
 }
 
+// start starts a program that runs until it is stopped, and waits until it is ready.
+func (s *Switch) start(ctx context.Context, ready func() error, name string, args ...string) (*program.Process, error) {
+	p, err := program.StartBy(ctx, s.command, s.inside, name, name, append(args, "--pidfile", "-vsyslog:off", "-vfile:off", "-vconsole:info")...)
+	if err != nil {
+		return nil, err
+	}
+	return p.OrStop(p.AwaitFor(ctx, patience, ready))
+}
+
+// inside starts a command in the network namespace. It dies with this process: the kernel kills it when the thread ends that started it, so
+// that thread waits for it.
+func (s *Switch) inside(c *exec.Cmd) (wait func() error, err error) {
+	c.WaitDelay = patience
+	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	started, ended := make(chan error, 1), make(chan error, 1)
+	go func() {
+		ended <- s.in(func() error {
+			err := c.Start()
+			started <- err
+			return cmp.Or(err, c.Wait())
+		})
+	}()
+	return func() error { return <-ended }, <-started
+}
+
+// stop ends a program, if there is one. It returns an error if it had ended before.
+func stop(p *program.Process) error {
+	if p == nil {
+		return nil
+	}
+	err := p.Runs()
+	p.Stop()
+	return err
+}
+
 // Restart ends the process that switches, if there is one, and starts another one. Bridges stay, and their flows do not.
 func (s *Switch) Restart(ctx context.Context) error {
-	err := s.vswitchd.stop()
+	err := stop(s.vswitchd)
 	if err == nil {
 		s.vswitchd, err = s.start(ctx, s.runs, "ovs-vswitchd", "unix:"+s.file("db.sock"))
 	}
@@ -112,7 +154,7 @@ func (s *Switch) runs() error {
 
 // Close ends its programs. It returns an error if one had ended before.
 func (s *Switch) Close() error {
-	return errors.Join(s.vswitchd.stop(), s.database.stop())
+	return errors.Join(stop(s.vswitchd), stop(s.database))
 }
 
 // Bridge makes a bridge with devices as its ports. It is a device of its own too. A datapath in a process gets a copy of what arrives, so nftables

@@ -11,8 +11,8 @@ import (
 	"heddle/internal/errhint"
 )
 
-// program writes an empty program of that name, and gives its file.
-func program(t *testing.T, dir, name string) string {
+// emptyProgram writes an empty program of that name, and gives its file.
+func emptyProgram(t *testing.T, dir, name string) string {
 	t.Helper()
 	file := filepath.Join(dir, name)
 	if err := os.WriteFile(file, nil, 0o755); err != nil {
@@ -32,7 +32,7 @@ func TestGoProgramOutsideTheSourceTree(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "source tree") || !strings.Contains(errhint.Of(err), "install wireguard-go") {
 		t.Errorf("neither: %v (%s)", err, errhint.Of(err))
 	}
-	want := program(t, installed, "wireguard-go")
+	want := emptyProgram(t, installed, "wireguard-go")
 	if got, err := GoProgram(t.Context(), "wireguard-go", module, ""); got != want || err != nil {
 		t.Errorf("installed: %s, %v", got, err)
 	}
@@ -44,7 +44,7 @@ func TestGoProgramOutsideTheSourceTree(t *testing.T) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	want = program(t, dir, "wireguard-go-v1.2.3")
+	want = emptyProgram(t, dir, "wireguard-go-v1.2.3")
 	if got, err := GoProgram(t.Context(), "wireguard-go", module, ""); got != want || err != nil {
 		t.Errorf("cached: %s, %v", got, err)
 	}
@@ -59,12 +59,12 @@ func TestQuicheIsCheckedBeforeItIsBuilt(t *testing.T) {
 		return "/" + name, nil
 	}
 	empty, llvm := t.TempDir(), t.TempDir()
-	program(t, empty, "libclang-cpp.so.14") // another library
+	emptyProgram(t, empty, "libclang-cpp.so.14") // another library
 	err := canBuildQuiche(lookPath, []string{empty})
 	if !errors.Is(err, ErrMissing) || !strings.Contains(err.Error(), "without cmake, libclang") || !strings.Contains(errhint.Of(err), "apt-get install cmake libclang-dev") {
 		t.Errorf("%v (%s)", err, errhint.Of(err))
 	}
-	program(t, llvm, "libclang-14.so.1")
+	emptyProgram(t, llvm, "libclang-14.so.1")
 	if err := canBuildQuiche(func(string) (string, error) { return "", nil }, []string{empty, llvm}); err != nil {
 		t.Error(err)
 	}

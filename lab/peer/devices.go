@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"heddle/internal/program"
 )
 
 // Devices run heddle commands on hosts, each of which has settings of its own.
@@ -23,7 +25,7 @@ type Devices interface {
 // devices implements [Devices]. The settings of a host are in a directory of its name below work.
 type devices struct {
 	heddle, work string
-	on           func(host string) commander
+	on           func(host string) program.Prepare
 
 	mu      sync.Mutex
 	running []*Process
@@ -31,7 +33,7 @@ type devices struct {
 
 // Here returns devices that are all this machine itself, with their files below work, an existing directory.
 func Here(heddle, work string) Devices {
-	return &devices{heddle: heddle, work: work, on: func(string) commander { return exec.CommandContext }}
+	return &devices{heddle: heddle, work: work, on: func(string) program.Prepare { return exec.CommandContext }}
 }
 
 // Home is a host's HEDDLE_HOME.
@@ -71,7 +73,7 @@ func (d *devices) Start(ctx context.Context, host, word string, args ...string) 
 	d.mu.Lock()
 	d.running = append(d.running, p)
 	d.mu.Unlock()
-	return p.started(p.AwaitLog(ctx, word))
+	return p.OrStop(p.AwaitLog(ctx, word))
 }
 
 // Stop implements [Devices].
@@ -79,7 +81,7 @@ func (d *devices) Stop() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, p := range d.running {
-		p.cancel()
+		p.Terminate()
 	}
 	for _, p := range d.running {
 		p.Stop()

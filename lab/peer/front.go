@@ -51,7 +51,7 @@ func (f Front) Start(ctx context.Context, host *lab.Host) (*Process, error) {
 	}
 	there := func() error { return connects(f.Listen) }
 	if host == nil {
-		return p.started(p.Await(ctx, there))
+		return p.OrStop(p.Await(ctx, there))
 	}
-	return p.started(p.Await(ctx, func() error { return host.Do(there) }))
+	return p.OrStop(p.Await(ctx, func() error { return host.Do(there) }))
 }

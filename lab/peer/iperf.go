@@ -21,7 +21,7 @@ func IperfServer(ctx context.Context, host *lab.Host, at netip.AddrPort) (*Proce
 	if err != nil {
 		return nil, err
 	}
-	return p.started(p.AwaitLog(ctx, "Server listening"))
+	return p.OrStop(p.AwaitLog(ctx, "Server listening"))
 }
 
 // IperfTest is one iperf3 test over TCP.

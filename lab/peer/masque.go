@@ -39,7 +39,7 @@ func MasqueProxy(ctx context.Context, host *lab.Host, heddle, work string, liste
 	if err != nil {
 		return nil, err
 	}
-	if p, err = p.started(p.AwaitLog(ctx, "use it as a path")); err != nil {
+	if p, err = p.OrStop(p.AwaitLog(ctx, "use it as a path")); err != nil {
 		return nil, err
 	}
 	found := masquePlace.FindStringSubmatch(p.Log())

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 
+	"heddle/internal/program"
 	"heddle/lab"
 )
 
@@ -26,7 +27,7 @@ type Overlay struct {
 // NewOverlay makes the devices of a world below work, an existing directory.
 func NewOverlay(ctx context.Context, heddle, work string, in *lab.Instance) (*Overlay, error) {
 	o := &Overlay{Instance: in, Keys: map[string]string{},
-		devices: &devices{heddle: heddle, work: work, on: func(host string) commander { return in.Host(host).Command }}}
+		devices: &devices{heddle: heddle, work: work, on: func(host string) program.Prepare { return in.Host(host).Command }}}
 	for _, host := range in.State().World.Hosts {
 		out, err := ran(ctx, o, host.Name, "node", "key")
 		if err != nil {

@@ -165,7 +165,7 @@ func TestProcesses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = p.started(p.Await(t.Context(), func() error { return errors.New("not yet") }))
+	_, err = p.OrStop(p.Await(t.Context(), func() error { return errors.New("not yet") }))
 	if err == nil || !strings.Contains(err.Error(), "some words") || !strings.Contains(err.Error(), "exit status 3") {
 		t.Errorf("a program that ends at once: %v", err)
 	}

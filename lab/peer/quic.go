@@ -65,7 +65,7 @@ func QUICServer(ctx context.Context, host *lab.Host, library string, c QUICConfi
 	if q.Process, err = Start(ctx, host, command[0], command[1:]...); err != nil {
 		return nil, err
 	}
-	_, err = q.started(q.Await(ctx, func() error { return listens(host, c.Addr) }))
+	_, err = q.OrStop(q.Await(ctx, func() error { return listens(host, c.Addr) }))
 	return q, err
 }
 

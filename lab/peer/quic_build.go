@@ -229,8 +229,9 @@ func Tool(ctx context.Context, dir, hint, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
+		const most = 4096
 		why := bytes.TrimSpace(out)
-		return &path.Error{What: "run " + name, Why: string(why[max(0, len(why)-tailBytes):]), Hint: hint, Err: err}
+		return &path.Error{What: "run " + name, Why: string(why[max(0, len(why)-most):]), Hint: hint, Err: err}
 	}
 	return nil
 }

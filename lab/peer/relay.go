@@ -125,5 +125,5 @@ func (r Relay) start(ctx context.Context, host *lab.Host, program string, args .
 	if err != nil {
 		return nil, err
 	}
-	return p.listens(ctx, host, r.Listen)
+	return listening(ctx, p, host, r.Listen)
 }

@@ -75,7 +75,7 @@ func SSHServer(ctx context.Context, host *lab.Host, work string) (*SSH, error) {
 	if s.Process, err = Start(ctx, host, "nice", hurried(sshd, "-D", "-e", "-f", filepath.Join(work, "sshd_config"))...); err != nil {
 		return nil, err
 	}
-	_, err = s.started(s.AwaitLog(ctx, "Server listening on"))
+	_, err = s.OrStop(s.AwaitLog(ctx, "Server listening on"))
 	return s, err
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/hinshun/vt10x"
 	"golang.org/x/sys/unix"
 
+	"heddle/internal/program"
 	"heddle/lab"
 )
 
@@ -32,32 +34,42 @@ type Terminal struct {
 
 // StartTerminal starts a program inside a host, in a new session with a terminal of this size and a UTF-8 locale.
 func StartTerminal(ctx context.Context, host *lab.Host, cols, rows int, name string, args ...string) (*Terminal, error) {
-	p, err := newProcess(ctx, host.Command, name+" on "+host.Name(), name, args)
+	if err := installed(name); err != nil {
+		return nil, err
+	}
+	t := &Terminal{screen: vt10x.New(vt10x.WithSize(cols, rows)), drawn: make(chan struct{}, 1)}
+	var err error
+	t.Process, err = program.StartBy(ctx, host.Command, func(c *exec.Cmd) (func() error, error) {
+		c.Env = append(os.Environ(), "TERM=xterm-256color", "LC_ALL=C.UTF-8")
+		return t.start(c, &pty.Winsize{Cols: uint16(cols), Rows: uint16(rows)})
+	}, name+" on "+host.Name(), name, args...)
 	if err != nil {
 		return nil, err
 	}
-	t := &Terminal{Process: p, screen: vt10x.New(vt10x.WithSize(cols, rows)), drawn: make(chan struct{}, 1)}
-	t.cmd.Env = append(os.Environ(), "TERM=xterm-256color", "LC_ALL=C.UTF-8")
-	file, err := pty.StartWithSize(t.cmd, &pty.Winsize{Cols: uint16(cols), Rows: uint16(rows)})
+	return t, nil
+}
+
+func (t *Terminal) start(c *exec.Cmd, size *pty.Winsize) (wait func() error, err error) {
+	log := c.Stdout
+	c.Stdout, c.Stderr = nil, nil // pty gives it the terminal
+	file, err := pty.StartWithSize(c, size)
 	if err != nil {
-		return nil, p.refused(err)
+		return nil, err
 	}
 	if t.file, err = pollable(file); err != nil {
-		t.cancel()
-		return nil, errors.Join(err, t.cmd.Wait())
+		return nil, errors.Join(err, c.Cancel(), c.Wait())
 	}
 	read := make(chan struct{})
 	go func() {
-		t.read()
+		t.read(log)
 		close(read)
 	}()
-	go func() {
-		t.err = t.cmd.Wait()
+	return func() error {
+		err := c.Wait()
 		<-read // the screen shows its last output
 		t.file.Close()
-		close(t.done)
-	}()
-	return t, nil
+		return err
+	}, nil
 }
 
 // pollable reopens a file in non-blocking mode, so that Close ends a waiting Read: pty opens it blocking.
@@ -74,13 +86,13 @@ func pollable(blocking *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), blocking.Name()), nil
 }
 
-// read draws the program's output until the program ends.
-func (t *Terminal) read() {
+// read draws the program's output, and logs it, until the program ends.
+func (t *Terminal) read(log io.Writer) {
 	buffer, held := make([]byte, 64<<10), 0
 	for {
 		n, err := t.file.Read(buffer[held:])
 		whole := wholeRunes(buffer[:held+n])
-		t.log.Write(buffer[held : held+n])
+		log.Write(buffer[held : held+n])
 		t.screen.Write(buffer[:whole])
 		held = copy(buffer, buffer[whole:held+n])
 		t.mu.Lock()
@@ -163,14 +175,14 @@ func (t *Terminal) Await(ctx context.Context, limit time.Duration, wanted func(s
 		}
 		select {
 		case <-t.drawn:
-		case <-t.done:
+		case <-t.Done():
 			if wanted(t.Screen()) {
 				return nil
 			}
-			return fmt.Errorf("%s ended: %v; its screen:\n%s", t.name, t.err, strings.Join(t.Screen(), "\n"))
+			return fmt.Errorf("%s ended: %v; its screen:\n%s", t.Name(), t.Err(), strings.Join(t.Screen(), "\n"))
 		case <-ctx.Done():
 			return fmt.Errorf("%s: the screen does not become what is wanted: %w; it is:\n%s",
-				t.name, ctx.Err(), strings.Join(screen, "\n"))
+				t.Name(), ctx.Err(), strings.Join(screen, "\n"))
 		}
 	}
 }
@@ -178,12 +190,12 @@ func (t *Terminal) Await(ctx context.Context, limit time.Duration, wanted func(s
 // Wait waits for the program and returns its exit status.
 func (t *Terminal) Wait(ctx context.Context) (status int, err error) {
 	select {
-	case <-t.done:
+	case <-t.Done():
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	}
-	if exit, ok := errors.AsType[*exec.ExitError](t.err); ok {
+	if exit, ok := errors.AsType[*exec.ExitError](t.Err()); ok {
 		return exit.ExitCode(), nil
 	}
-	return 0, t.err
+	return 0, t.Err()
 }

@@ -118,7 +118,7 @@ func StartTor(ctx context.Context, in *lab.Instance) (*TorNetwork, error) {
 		n.Authorities = append(n.Authorities, a)
 	}
 	for _, a := range n.Authorities {
-		if err := a.await(ctx, torPatience, a.complete); err != nil {
+		if err := a.AwaitFor(ctx, torPatience, a.complete); err != nil {
 			return nil, err
 		}
 	}
@@ -207,7 +207,7 @@ func (n *TorNetwork) start(ctx context.Context, host *lab.Host, name, config str
 		return nil, err
 	}
 	t := &Tor{Process: p, Dir: dir}
-	_, err = p.started(p.Await(ctx, func() (err error) {
+	_, err = p.OrStop(p.Await(ctx, func() (err error) {
 		t.control, err = textproto.Dial("unix", filepath.Join(dir, "control"))
 		return err
 	}))
@@ -216,7 +216,7 @@ func (n *TorNetwork) start(ctx context.Context, host *lab.Host, name, config str
 	}
 	context.AfterFunc(ctx, func() { t.control.Close() })
 	_, err = t.Ask("AUTHENTICATE")
-	_, err = p.started(err)
+	_, err = p.OrStop(err)
 	return t, err
 }
 
@@ -227,7 +227,7 @@ func (t *Tor) Ask(command string) (string, error) {
 	}
 	answer, err := t.answer()
 	if err != nil {
-		err = fmt.Errorf("%s: %s: %w", t.name, command, err)
+		err = fmt.Errorf("%s: %s: %w", t.Process.Name(), command, err)
 	}
 	return answer, err
 }
@@ -293,7 +293,7 @@ func (n *TorNetwork) Client(ctx context.Context, host *lab.Host, name string, so
 	if err != nil {
 		return nil, err
 	}
-	_, err = c.started(c.AwaitBootstrap(ctx))
+	_, err = c.OrStop(c.AwaitBootstrap(ctx))
 	return c, err
 }
 
@@ -312,7 +312,7 @@ func (n *TorNetwork) StartClient(ctx context.Context, host *lab.Host, name strin
 
 // AwaitBootstrap waits until tor has built a circuit.
 func (t *Tor) AwaitBootstrap(ctx context.Context) error {
-	return t.await(ctx, torPatience, t.bootstrapped)
+	return t.AwaitFor(ctx, torPatience, t.bootstrapped)
 }
 
 // BySOCKS are the arguments for [Curl] to fetch by a SOCKS port on loopback of its host. The host looks names up, since no nameserver

@@ -56,7 +56,7 @@ func (n *TorNetwork) Bridge(ctx context.Context, host *lab.Host, transports ...T
 	if b.Tor, err = n.start(ctx, host, "bridge", config); err != nil {
 		return nil, err
 	}
-	_, err = b.started(b.await(ctx, torPatience, func() (err error) {
+	_, err = b.OrStop(b.AwaitFor(ctx, torPatience, func() (err error) {
 		if err := b.bootstrapped(); err != nil {
 			return err
 		}

@@ -88,13 +88,13 @@ func serveNginx(ctx context.Context, host *lab.Host, root, work, more string) er
 	if err != nil {
 		return err
 	}
-	_, err = p.listens(ctx, host, 443)
+	_, err = listening(ctx, p, host, 443)
 	return err
 }
 
-// listens waits until a program accepts connections to a port of its host.
-func (p *Process) listens(ctx context.Context, host *lab.Host, port uint16) (*Process, error) {
-	return p.started(p.Await(ctx, func() error {
+// listening waits until a program accepts connections to a port of its host.
+func listening(ctx context.Context, p *Process, host *lab.Host, port uint16) (*Process, error) {
+	return p.OrStop(p.Await(ctx, func() error {
 		return host.Do(func() error { return connects(netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port)) })
 	}))
 }

@@ -107,7 +107,7 @@ func WireGuardServer(ctx context.Context, host *lab.Host, c WireGuardConfig) (*W
 	if err == nil && c.File != "" {
 		err = w.WriteFile(c.File, c.Endpoint)
 	}
-	if _, err := w.started(err); err != nil {
+	if _, err := w.OrStop(err); err != nil {
 		return nil, err
 	}
 	return w, nil
@@ -130,7 +130,7 @@ func (w *WireGuard) Client(ctx context.Context, host *lab.Host, endpoint netip.A
 	if err != nil {
 		return nil, err
 	}
-	return p.started(host.Configure(wireguardDevice, w.config.MTU, w.config.Client, routes))
+	return p.OrStop(host.Configure(wireguardDevice, w.config.MTU, w.config.Client, routes))
 }
 
 // wireguardGo starts wireguard-go.
@@ -158,7 +158,7 @@ func configured(ctx context.Context, host *lab.Host, settings, program string, a
 		return nil, err
 	}
 	socket := filepath.Join(host.WireGuardDir(), wireguardDevice+".sock")
-	return p.started(p.Await(ctx, func() error { return configure(socket, settings) }))
+	return p.OrStop(p.Await(ctx, func() error { return configure(socket, settings) }))
 }
 
 // configure sends one set operation of WireGuard's cross-platform interface.
