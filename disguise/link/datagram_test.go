@@ -17,7 +17,7 @@ func TestStreamsOverDatagrams(t *testing.T) {
 			t.Run(fmt.Sprintf("%+v/%d", c, conns), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					w := newWorld(t, Options{})
-					w.seen = map[[16]byte]bool{}
+					w.seen = map[uint64]struct{}{}
 					sizes := rand.New(rand.NewPCG(3, uint64(c.loss)))
 					with := line{delay: 30 * time.Millisecond, every: 5 * time.Millisecond, datagrams: true, loss: c.loss, swap: c.swap, again: c.again,
 						size: func(int) int {

@@ -292,7 +292,7 @@ func TestLateBlocksOfAnOldEpoch(t *testing.T) {
 func TestEpochsOverTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{RekeyBytes: 100_000})
-		w.seen = map[[16]byte]bool{}
+		w.seen = map[uint64]struct{}{}
 		l, _, _ := w.open(line{delay: 30 * time.Millisecond})
 		bridge := w.other()
 		time.Sleep(time.Second)

@@ -19,7 +19,7 @@ import (
 func TestStreamsOverOneConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
-		w.seen = map[[16]byte]bool{}
+		w.seen = map[uint64]struct{}{}
 		l, _, _ := w.open(line{delay: 40 * time.Millisecond})
 		exchange(t, l, w.other(), content(300_000, 1), content(1_000_000, 2))
 		w.finish()
@@ -101,7 +101,7 @@ func TestAnyLossOfConnections(t *testing.T) {
 					o.RekeyBytes = 50_000
 				}
 				w := newWorld(t, o)
-				w.seen = map[[16]byte]bool{}
+				w.seen = map[uint64]struct{}{}
 				l, _, end := w.open(line{delay: 20 * time.Millisecond})
 				up, down := content(100_000+rng.IntN(200_000), 1), content(100_000+rng.IntN(500_000), 2)
 				var group sync.WaitGroup

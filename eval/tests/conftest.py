@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-# Tests train small networks for moments: to compile one takes longer, and half as long with fewer optimisations.
-os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=1"
+# Tests train small networks for moments: to compile one takes longer, and half as long with fewer optimisations and as a whole.
+quick = "--xla_backend_optimization_level=1 --xla_cpu_parallel_codegen_split_count=1"
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {quick}"
 
 # How long an example takes is the machine's affair: a busy one must not fail a test.
 settings.register_profile("heddle", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -24,8 +24,8 @@ SMALL = {
     "df": TINY | {"epochs": 100, "learning_rate": 0.005, "sees": "size", "patience": None},
     "tik-tok": TINY | {"epochs": 100, "learning_rate": 0.005, "patience": None},
     "p1-fp": TINY | {"epochs": 60, "sees": "size", "patience": None},
-    "var-cnn": TINY | {"epochs": 40, "width": 1 / 8, "patience": None},
-    "rf": {"slots": 90, "window": 1.0, "width": 1 / 8, "batch": 8, "epochs": 40, "learning_rate": 0.002, "least": 0},
+    "var-cnn": TINY | {"epochs": 25, "patience": None},
+    "rf": {"slots": 90, "window": 1.0, "width": 1 / 8, "batch": 8, "epochs": 20, "learning_rate": 0.002, "least": 0},
     "k-fp": {"trees": 30},
     "k-fp-knn": {"trees": 30, "neighbours": 3},
     "cumul": {},
@@ -145,7 +145,7 @@ def told(epoch):
 
 make("df", **KILLED, checkpoint=sys.argv[1], progress=told).fit(train, train.label)
 """
-KILLED = TINY | {"epochs": 60, "sees": "size", "patience": None, "falls": True}
+KILLED = TINY | {"epochs": 8, "sees": "size", "patience": None, "falls": True}
 
 
 def test_a_training_that_the_system_kills_goes_on(data, tmp_path, request):

@@ -3,15 +3,19 @@ package crowdtest
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"heddle/internal/filelock"
 	"heddle/internal/netutil"
 	"heddle/internal/polltest"
 )
@@ -33,6 +37,7 @@ const (
 // benchmark counts those that succeed within a second.
 func Siege(t testing.TB, at net.Addr, d net.Dialer, user func(from netip.Addr) error) {
 	t.Helper()
+	defer alone(t)()
 	var crowd sync.WaitGroup
 	defer crowd.Wait()
 	ctx, end := context.WithCancel(t.Context())
@@ -68,6 +73,17 @@ func Siege(t testing.TB, at net.Addr, d net.Dialer, user func(from netip.Addr) e
 	}
 	report(t, took)
 	t.Logf("strangers connected %d times", came.Load())
+}
+
+// alone waits until no other process has a siege, until end. Two at once take the processors from the users of each other, whose attempts last longer,
+// and so the sieges: four took eight times as long as one.
+func alone(t testing.TB) (end func()) {
+	t.Helper()
+	lock, err := filelock.Lock(filepath.Join(os.TempDir(), fmt.Sprintf("heddle-siege-%d.lock", os.Getuid())))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() { lock.Close() }
 }
 
 // report says how long the attempts took that succeeded.
