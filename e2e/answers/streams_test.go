@@ -24,7 +24,7 @@ func newStreams(t *testing.T, backend string, c setting) *streams {
 	s.endless("127.0.0.1:8080")
 	at := c.at(peer.StreamPort)
 	s.StreamServer("server", at, "stream", "serve", "--backend", backend, "--name", "s", "--to", "127.0.0.1:8080")
-	args := append([]string{"stream", "dial", "s", "--backend", backend, "--listen", "127.0.0.1:2222", "--to", at.String(), "--key", s.Keys["server"]}, s.paths(c)...)
+	args := append([]string{"stream", "dial", "s", "--backend", backend, "--listen", "127.0.0.1:2222", "--to", at.String(), "--key", s.Key("server")}, s.paths(c)...)
 	if backend == "mptcp" {
 		args = append(args, "--set-path-manager", "--warm", "0")
 	}

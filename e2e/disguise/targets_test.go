@@ -77,7 +77,7 @@ func TestStreamServerBehindABridge(t *testing.T) {
 	w.StreamServer("server", at, "stream", "serve", "--name", "ssh", "--to", "127.0.0.1:22")
 	places, dir := map[string]string{"home": "home-gw/client", "lte": "lte-gw/client", "office": "office-gw/client"}, t.TempDir()
 	end := labtest.Capture(t, w.Instance, dir, places)
-	w.Start("client", "is up", "stream", "dial", "ssh", "--to", at.String(), "--key", w.Keys["server"], "--listen", "127.0.0.1:2222", "--schedule", "strict",
+	w.Start("client", "is up", "stream", "dial", "ssh", "--to", at.String(), "--key", w.Key("server"), "--listen", "127.0.0.1:2222", "--schedule", "strict",
 		"--path", "home=if:home", "--path", "lte=if:lte", "--via", "a=disguise:"+w.client+"@home", "--via", "b=disguise:"+w.client+"@lte")
 	w.copyBoth(s, "2222")
 	end()

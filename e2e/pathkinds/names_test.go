@@ -97,7 +97,7 @@ func named(t *testing.T) (w *tunnels, start func() *relay) {
 		ways.Hosts[i].Nameservers = []netip.Addr{nameserverAt.Addr()}
 	}
 	w = &tunnels{world: newWorld(t, ways), file: filepath.Join(t.TempDir(), "tunnel.conf")}
-	o, err := peer.NewOverlay(t.Context(), labtest.Heddle, t.TempDir(), w.Instance)
+	o, err := peer.NewOverlay(labtest.Heddle, t.TempDir(), w.Instance)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -73,7 +73,7 @@ func TestNameIsAskedOverThePaths(t *testing.T) {
 	o := named(t)
 	o.StreamServer("server", streamAt, "stream", "serve", "--name", "sink", "--to", "127.0.0.1:9")
 	stop := questions(t, o)
-	p := o.Start("client", "is up", "stream", "dial", "sink", "--listen", "127.0.0.1:2222", "--to", "peer.example:4470", "--key", o.Keys["server"],
+	p := o.Start("client", "is up", "stream", "dial", "sink", "--listen", "127.0.0.1:2222", "--to", "peer.example:4470", "--key", o.Key("server"),
 		"--via", "lte=if:lte", "--via", "office=if:office")
 	asked, all := stop()
 	if asked["home"] != 0 || all["home"] != 0 || asked["lte"] == 0 || asked["office"] == 0 {
@@ -95,7 +95,7 @@ func TestNameForTheKernelIsAskedOverTheBase(t *testing.T) {
 			o.Pass("n", "server", lab.ServerAddr) // no node runs there
 			stop := questions(t, o)
 			_, talk, err := o.Try("client", "", append([]string{"stream", "dial", "sink", "--backend", "mptcp", "--listen", "127.0.0.1:2222", "--to", "peer.example:4470",
-				"--key", o.Keys["server"], "--patience", "2s"}, via...)...)
+				"--key", o.Key("server"), "--patience", "2s"}, via...)...)
 			asked, all := stop()
 			for _, device := range []string{"home", "lte", "office"} {
 				if used := asked[device] != 0; used != (device == network) || !used && all[device] != 0 {

@@ -93,7 +93,7 @@ func newWorld(t *testing.T) *world {
 
 // to is a command at the client with the flags for a stream to the server over all nodes, each by its uplink.
 func (w *world) to(command ...string) []string {
-	command = append(command, "--to", streamAt.String(), "--key", w.Keys["server"], "--path", "home=if:home", "--path", "lte=if:lte")
+	command = append(command, "--to", streamAt.String(), "--key", w.Key("server"), "--path", "home=if:home", "--path", "lte=if:lte")
 	for _, n := range nodes {
 		command = append(command, "--via", n.path+"=node:"+n.name+"@"+n.uplink)
 	}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-# Tests train small networks for moments: to compile one takes longer, and half as long with fewer optimisations and as a whole.
+# Tests train small networks for moments: to compile one takes longer, and half as long with fewer optimisations.
 quick = "--xla_backend_optimization_level=1 --xla_cpu_parallel_codegen_split_count=1"
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {quick}"
 

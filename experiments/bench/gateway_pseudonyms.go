@@ -48,7 +48,7 @@ func (m *manyPseudonyms) prepare(ctx context.Context) error {
 	if err := m.startSite(ctx, nil); err != nil {
 		return err
 	}
-	devices, err := peer.NewOverlay(ctx, m.heddle, m.work, m.Instance)
+	devices, err := peer.NewOverlay(m.heddle, m.work, m.Instance)
 	if err != nil {
 		return err
 	}

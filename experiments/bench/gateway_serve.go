@@ -36,7 +36,7 @@ func (g *gatewayServers) start(ctx context.Context, wanted []string) error {
 	if err := g.startSite(ctx, wanted); err != nil {
 		return err
 	}
-	devices, err := peer.NewOverlay(ctx, g.heddle, g.work, g.Instance)
+	devices, err := peer.NewOverlay(g.heddle, g.work, g.Instance)
 	if err != nil {
 		return err
 	}

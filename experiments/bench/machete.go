@@ -72,7 +72,7 @@ func alike(near, far time.Duration, names ...string) (branches []lab.Branch) {
 const direct = "direct"
 
 func (o *overlay) start(ctx context.Context, s *stage) (err error) {
-	if o.made, err = peer.NewOverlay(ctx, s.heddle, s.work, s.Instance); err != nil {
+	if o.made, err = peer.NewOverlay(s.heddle, s.work, s.Instance); err != nil {
 		return err
 	}
 	server := s.Host("server")

@@ -114,7 +114,7 @@ func (p *pseudonymServers) startSite(ctx context.Context, _ []string) error {
 
 // startCloud starts what is Heddle's, and gets pseudonyms.
 func (p *pseudonymServers) startCloud(ctx context.Context, wanted []string) error {
-	devices, err := peer.NewOverlay(ctx, p.heddle, p.work, p.Instance)
+	devices, err := peer.NewOverlay(p.heddle, p.work, p.Instance)
 	if err != nil {
 		return err
 	}

@@ -88,7 +88,7 @@ func beginCloud(ctx context.Context, o Options, kind, defence string) (_ visits,
 	if _, err = peer.WebServer(ctx, host, o.Sites.Root, c.work, "site.example"); err != nil {
 		return nil, err
 	}
-	devices, err := peer.NewOverlay(ctx, o.Heddle, c.work, c.in)
+	devices, err := peer.NewOverlay(o.Heddle, c.work, c.in)
 	if err != nil {
 		return nil, err
 	}

@@ -30,7 +30,7 @@ func (s *cloudStage) openWorld(ctx context.Context) error {
 		return err
 	}
 	s.close = in.Down
-	devices, err := peer.NewOverlay(ctx, s.Heddle, s.work, in)
+	devices, err := peer.NewOverlay(s.Heddle, s.work, in)
 	if err != nil {
 		return err
 	}

@@ -118,7 +118,7 @@ type sender struct {
 func newSender(ctx context.Context, in *lab.Instance, o Options, work string) (*sender, error) {
 	s := &sender{options: o, work: work, keylog: filepath.Join(work, "keylog"), arrived: make(chan int, 1)}
 	var err error
-	if s.made, err = peer.NewOverlay(ctx, o.Heddle, work, in); err != nil {
+	if s.made, err = peer.NewOverlay(o.Heddle, work, in); err != nil {
 		return nil, err
 	}
 	if err := s.listen(ctx); err != nil {

@@ -19,7 +19,7 @@ type Overlay struct {
 func UpOverlay(t *testing.T, w lab.World) Overlay {
 	t.Helper()
 	in := Up(t, w)
-	o, err := peer.NewOverlay(t.Context(), Heddle, t.TempDir(), in)
+	o, err := peer.NewOverlay(Heddle, t.TempDir(), in)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,6 +64,16 @@ func (o Overlay) StreamServer(host string, at netip.AddrPort, command ...string)
 func (o Overlay) StreamDial(name string, listen netip.AddrPort, host string, at netip.AddrPort, flags ...string) *peer.Process {
 	o.t.Helper()
 	return o.started(o.Overlay.StreamDial(o.t.Context(), name, listen, host, at, flags...))
+}
+
+// Key is [peer.Overlay.Key].
+func (o Overlay) Key(host string) string {
+	o.t.Helper()
+	key, err := o.Overlay.Key(o.t.Context(), host)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	return key
 }
 
 // SSH is [peer.SSHServer] on a host. Without an sshd it skips the test.
