@@ -18,8 +18,6 @@ THREADS := '^\s*(defer )?go |\.Go\(|\<sync\.[^P]|synctest|httptest\.New|t\.Paral
 # translated to Go. A package that uses sync.Map or atomic.Pointer cannot be among them: their code is linked once, for all packages.
 COMPUTE := compress/... hash/... image/... golang.org/x/net/html/... modernc.org/libc/... modernc.org/sqlite/lib heddle/disguise/carrier
 RACING  := -race $(COMPUTE:%=-gcflags=%=-race=false)
-# Four such packages at once have two processors, so each test gets one: goroutines that cross between two cost half as much again.
-RACING  += -cpu 1
 RACE    := ./path/... ./split/... ./stripe/... ./overlay/... ./board/... ./observe ./cmd/... ./proxy/... ./internal/... ./disguise/... ./pseudonym/... ./lab
 
 .PHONY: all build demo test lint fuzz bench man install eval eval-test clean

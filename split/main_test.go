@@ -1,0 +1,9 @@
+package split
+
+import (
+	"testing"
+
+	"heddle/internal/cputest"
+)
+
+func TestMain(m *testing.M) { cputest.Simulated(m) }
