@@ -112,8 +112,14 @@ func TestANameHasFewAddresses(t *testing.T) {
 	if n := len(of["other"]); n < PerName/4 {
 		t.Errorf("a name has only %d addresses of its own", n)
 	}
-	if a, b := seal(t, r, 7, "one", start.Add(1)), seal(t, ring(t, Epoch{NewKey(), start}), 7, "one", start); of["one"][b] || !of["one"][a] {
-		t.Error("the addresses of a name are not those of its key")
+	again := 0
+	for range 32 { // of its addresses one in fifty has not come yet
+		if of["one"][seal(t, r, 7, "one", start.Add(1))] {
+			again++
+		}
+	}
+	if again < 16 || of["one"][seal(t, ring(t, Epoch{NewKey(), start}), 7, "one", start)] {
+		t.Errorf("the addresses of a name are not those of its key: %d of 32 came before", again)
 	}
 }
 

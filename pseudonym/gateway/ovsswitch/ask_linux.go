@@ -74,11 +74,12 @@ func (s *Switch) asked(bridge *openflow.Conn, number uint64, p openflow.Packet) 
 	_, to := ends(parse(p.Frame))
 	s.mu.Lock()
 	c := s.numbers[number]
-	s.mu.Unlock()
 	if c == nil || c.waits() {
+		s.mu.Unlock()
 		return
 	}
 	c.asked = &question{until: time.Now().Add(askFor), syn: p, direct: to == c.tenant.Addr()}
+	s.mu.Unlock()
 	if c.broken {
 		s.over(bridge, c)
 	} else {
@@ -142,7 +143,9 @@ func (s *Switch) over(bridge *openflow.Conn, c *connection) {
 		s.mu.Unlock()
 	}
 	if bridge.Change(changes...) != nil {
+		s.mu.Lock()
 		c.ending, c.asked = false, nil // the client's next packet begins again
+		s.mu.Unlock()
 		return
 	}
 	syn := c.asked.syn

@@ -100,7 +100,7 @@ type connection struct {
 	toTenant, toClient      hop // that packets of this machine would take
 	number                  uint64
 	broken                  bool      // the tenant sent a reset
-	asked                   *question // to the tenant
+	asked                   *question // to the tenant; it changes under the mutex of the switch
 	ending                  bool      // its flows are being removed
 }
 
