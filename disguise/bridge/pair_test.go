@@ -22,6 +22,7 @@ import (
 	"heddle/disguise/handshake"
 	"heddle/disguise/link"
 	"heddle/disguise/mux"
+	"heddle/internal/errhint"
 	"heddle/internal/netutil"
 	"heddle/internal/polltest"
 	"heddle/internal/tcptest"
@@ -354,6 +355,49 @@ func TestRestart(t *testing.T) {
 		exchange(t, c, 1000)
 		return nil
 	})
+}
+
+// The error of a link that its bridge does not know any more says so.
+func TestBridgeThatForgot(t *testing.T) {
+	t.Parallel()
+	target := to(tcptest.Serve(t, tcptest.Echo))
+	id, err := handshake.NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	knows := startAs(t, id, "127.0.0.1:0", func(o *Options) { o.Target = target })
+	forgot := startAs(t, id, "127.0.0.1:0", func(o *Options) { o.Target = target })
+	var now atomic.Pointer[setup]
+	now.Store(knows)
+	var mu sync.Mutex
+	var open []net.Conn
+	knows.line.Address = tcptest.Serve(t, func(c *net.TCPConn) {
+		to, err := dialTCP(t.Context(), now.Load().at)
+		if err != nil {
+			return
+		}
+		mu.Lock()
+		open = append(open, to)
+		mu.Unlock()
+		defer to.Close()
+		go io.Copy(c, to)
+		_, _ = io.Copy(to, c)
+	})
+	c := opened(t, knows.options())
+	defer c.Close()
+	now.Store(forgot)
+	mu.Lock()
+	for _, to := range open {
+		to.Close()
+	}
+	mu.Unlock()
+	if _, err := c.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	_, err = io.ReadAll(c)
+	if err == nil || !strings.Contains(err.Error(), "does not know the link any more") || errhint.Of(err) == "" {
+		t.Error(err)
+	}
 }
 
 // A bridge that stops leaves connections open that begin until its clients have heard of it: to them such an end is a path that fails.

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"io"
 	"net"
 	"sync/atomic"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"heddle/disguise/cover"
 	"heddle/disguise/link"
 	"heddle/internal/netutil"
+	"heddle/path"
 )
 
 const (
@@ -236,8 +238,10 @@ func (s *Session) cutStalled(now time.Time) {
 		}
 	}
 	if s.fruitless >= mostFruitless {
-		s.o.Log.Warn("the bridge does not know the link any more, or something on the way blocks it", "bridge", s.o.Line.Address)
-		go s.Reset(link.Closed)
+		const why = "it does not know the link any more, or something on the way blocks it"
+		s.o.Log.Warn("the link is given up", "bridge", s.o.Line.Address, "why", why)
+		go s.Abandon(&path.Error{What: "bridge " + s.o.Line.Address.String(), Why: why,
+			Hint: "check that the bridge runs and that the network reaches it; a new link may work", Err: io.ErrUnexpectedEOF})
 	}
 }
 

@@ -146,6 +146,13 @@ func (l *Link) Reset(code Code) {
 	l.end(&ResetError{Code: code}, code)
 }
 
+// Abandon ends the link at once with an error for the program on this side. The other side is told that it was closed.
+func (l *Link) Abandon(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.end(err, Closed)
+}
+
 // violated ends the link because the other side broke the rules. l.mu is held.
 func (l *Link) violated(why string) error {
 	l.end(&path.Error{What: "the disguised link", Why: "the other side broke the rules: " + why}, BrokenRules)
