@@ -1,15 +1,18 @@
 package lab
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"heddle/cmd/heddle/internal/bind"
 	"heddle/cmd/heddle/internal/cli"
+	"heddle/config"
 	"heddle/experiments/collect"
 	"heddle/path"
 )
@@ -58,8 +61,8 @@ func newCollectCommand() *cobra.Command {
 		Every    string   `flag:"every" help:"as for heddle up"`
 		Out      string   `flag:"out" help:"the <FILE> for visits that are split"`
 		Plain    string   `flag:"plain" help:"the <FILE> for the same visits over one path"`
-		Cloud    string   `flag:"cloud" help:"load by pseudonyms, and tell apart <pages> of one site or sites of the cloud: pages or sites"`
-		Defence  []string `flag:"defence" help:"with --cloud: <strategies> of the page defence" list:"commas"`
+		Cloud    string   `flag:"cloud" help:"load by pseudonyms, and tell apart <pages> of one site or sites of the cloud: pages or sites" complete:"pages sites"`
+		Defence  []string `flag:"defence" help:"with --cloud: <strategies> of the page defence: {defences}" complete:"defences" list:"commas"`
 		Over     []string `flag:"over" help:"load as a censor sees it, by <ways>, see above" complete:"direct tor obfs4 random embed http https website-http website-https" list:"commas"`
 		Website  string   `flag:"website" help:"with --over: the <FILE> of the recorded website, for web covers" complete:"file"`
 		Keep     bool     `flag:"keep" help:"with --over: keep one Tor, and record page loads alone"`
@@ -112,6 +115,10 @@ dropped visits again. Needs root, chromium, node and npm.`,
 					return cli.Usage(&path.Error{What: "--" + needing, Why: "it says nothing without --" + needed, Hint: "add --" + needed + ", or leave it out"})
 				}
 			}
+			if err := cmp.Or(known("cloud", []string{f.Cloud}, "", collect.CloudPages, collect.CloudSites),
+				known("defence", f.Defence, config.Choices("defences")...), known("over", f.Over, collect.DisguiseWays()...)); err != nil {
+				return err
+			}
 			o := collect.Options{Visits: f.Visits, Paths: f.Paths, Schedule: []string{"--schedule", f.Schedule, "--every", f.Every},
 				Out: f.Out, Plain: f.Plain, Jobs: f.Jobs, Seed: f.Seed, Talk: cmd.ErrOrStderr(), DryRun: f.DryRun}
 			if o.Sites, err = collect.ReadSites(f.Sites); err != nil {
@@ -148,6 +155,16 @@ dropped visits again. Needs root, chromium, node and npm.`,
 		cmd.MarkFlagsMutuallyExclusive("cloud", name, "over")
 	}
 	return cmd
+}
+
+// known refuses a word of a flag that is none of all.
+func known(flag string, words []string, all ...string) error {
+	for _, word := range words {
+		if !slices.Contains(all, word) {
+			return cli.Usage(&path.Error{What: "--" + flag + " " + word, Why: "there is none such", Hint: "one of " + strings.TrimPrefix(strings.Join(all, ", "), ", ")})
+		}
+	}
+	return nil
 }
 
 // goesOn says that a collection can be continued.
