@@ -24,7 +24,7 @@ type Overlay struct {
 	*devices
 
 	mu   sync.Mutex
-	keys map[string]string
+	keys map[string]string // public ones that were made, by host
 }
 
 // NewOverlay makes the devices of a world below work, an existing directory.
@@ -53,7 +53,7 @@ func (o *Overlay) Key(ctx context.Context, host string) (string, error) {
 	return o.keys[host], err
 }
 
-// keysOf makes the keys of a host, which runs a command that needs its own, and of the client.
+// keysOf returns the public keys of a host and of the client. Both exist then, as commands on either need them.
 func (o *Overlay) keysOf(ctx context.Context, host string) (own, client string, err error) {
 	if own, err = o.Key(ctx, host); err == nil {
 		client, err = o.Key(ctx, "client")

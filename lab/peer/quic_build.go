@@ -229,7 +229,7 @@ func Tool(ctx context.Context, dir, hint, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
-		const most = 4096
+		const most = 4096 // bytes of what it said last
 		why := bytes.TrimSpace(out)
 		return &path.Error{What: "run " + name, Why: string(why[max(0, len(why)-most):]), Hint: hint, Err: err}
 	}

@@ -115,7 +115,7 @@ dropped visits again. Needs root, chromium, node and npm.`,
 					return cli.Usage(&path.Error{What: "--" + needing, Why: "it says nothing without --" + needed, Hint: "add --" + needed + ", or leave it out"})
 				}
 			}
-			if err := cmp.Or(known("cloud", []string{f.Cloud}, "", collect.CloudPages, collect.CloudSites),
+			if err := cmp.Or(known("cloud", strings.Fields(f.Cloud), collect.CloudPages, collect.CloudSites),
 				known("defence", f.Defence, config.Choices("defences")...), known("over", f.Over, collect.DisguiseWays()...)); err != nil {
 				return err
 			}
@@ -161,7 +161,7 @@ dropped visits again. Needs root, chromium, node and npm.`,
 func known(flag string, words []string, all ...string) error {
 	for _, word := range words {
 		if !slices.Contains(all, word) {
-			return cli.Usage(&path.Error{What: "--" + flag + " " + word, Why: "there is none such", Hint: "one of " + strings.TrimPrefix(strings.Join(all, ", "), ", ")})
+			return cli.Usage(&path.Error{What: "--" + flag + " " + word, Why: "there is none such", Hint: "one of " + strings.Join(all, ", ")})
 		}
 	}
 	return nil
