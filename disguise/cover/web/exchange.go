@@ -23,6 +23,10 @@ type lines struct {
 	in  *bufio.Reader
 }
 
+// mostMerged is how long a request may be that Chromium writes at once, in bytes. It writes the head and the body of a longer one apart, so they
+// are packets apart.
+const mostMerged = 1400
+
 // fetch implements [speaker].
 func (l *lines) fetch(r browser.Request) (*http.Response, error) {
 	var b bytes.Buffer
@@ -40,9 +44,18 @@ func (l *lines) fetch(r browser.Request) (*http.Response, error) {
 		}
 	}
 	b.WriteString("\r\n")
-	b.Write(r.Body)
+	body := r.Body
+	if b.Len()+len(body) <= mostMerged {
+		b.Write(body)
+		body = nil
+	}
 	if _, err := l.out.Write(b.Bytes()); err != nil {
 		return nil, err
+	}
+	if len(body) > 0 {
+		if _, err := l.out.Write(body); err != nil {
+			return nil, err
+		}
 	}
 	return http.ReadResponse(l.in, &http.Request{Method: r.Method})
 }
