@@ -84,6 +84,8 @@ type Options struct {
 	Head   int     // bytes of each payload to keep
 	// Contents computes statistics of each payload, and keeps the beginning of each conversation.
 	Contents bool
+	// Begun leaves out TCP connections that had begun before the capture did.
+	Begun bool
 }
 
 // ErrNotACapture is what [Read] returns for bytes that are neither pcap nor pcapng.
@@ -107,8 +109,16 @@ func Read(r io.Reader, options Options) (*Capture, error) {
 	}
 	b.capture.Stopped, b.capture.Missed = source.stopped, source.missed
 	b.capture.contents = options.Contents
+	if options.Begun {
+		b.capture.leaveOut(func(f *Flow) bool { return f.Transport == "tcp" && !f.opened })
+	}
 	b.capture.orient(options, source.clients, source.flagged)
 	return &b.capture, nil
+}
+
+// leaveOut removes the packets of some conversations.
+func (c *Capture) leaveOut(some func(*Flow) bool) {
+	c.Packets = slices.DeleteFunc(c.Packets, func(p Packet) bool { return some(&c.Flows[p.Flow]) })
 }
 
 // source is an open capture file of either format.

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -333,6 +334,34 @@ func TestHeadsAndRepetitions(t *testing.T) {
 		p := c.Packets[i]
 		if p.Out != s.up || p.Repeated != s.repeated || string(p.Head) != s.payload[:min(len(s.payload), 12)] {
 			t.Errorf("packet %d: up %v, repeated %v, %q", i, p.Out, p.Repeated, p.Head)
+		}
+	}
+}
+
+// A connection from before the capture is left out if only connections that begin in it are wanted, and datagrams never are.
+func TestBegun(t *testing.T) {
+	dir := t.TempDir()
+	server := netip.MustParseAddrPort("203.0.113.80:443")
+	old, young := tcpStream{netip.MustParseAddrPort("192.0.2.1:40000"), server}, tcpStream{netip.MustParseAddrPort("192.0.2.1:40001"), server}
+	captureFile(t, dir, "a", old.client.Addr(), func(write func(at time.Duration, ip []byte)) {
+		write(0, old.segment(t, false, 900, false, []byte("the last of it")))
+		write(1, referenceUDP(t, old.client, server, wireguard(100)))
+		write(2, young.segment(t, true, 1, true, nil))
+		write(3, old.segment(t, true, 500, false, nil))
+		write(4, young.segment(t, false, 7, true, nil))
+		write(5, young.segment(t, true, 2, false, []byte("hello")))
+	})
+	for begun, want := range map[bool][]time.Duration{false: {0, 1, 2, 3, 4, 5}, true: {1, 2, 4, 5}} {
+		session, err := Load("", dir, Options{Begun: begun})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []time.Duration
+		for _, p := range session.Observers[0].Packets {
+			got = append(got, p.Time.Sub(epoch))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("begun %v: packets at %v", begun, got)
 		}
 	}
 }

@@ -287,7 +287,8 @@ func (d *disguised) visit(ctx context.Context, t task) (Visit, error) {
 		if err := d.atRouter(ctx, dir, func() error { return d.load(ctx, t.site, pages) }); err != nil {
 			return nil, err
 		}
-		return observe.Load(name, dir, observe.Options{Contents: true})
+		// The last packets of a visit's connections may come after its end.
+		return observe.Load(name, dir, observe.Options{Contents: true, Begun: !d.keep})
 	})
 }
 
