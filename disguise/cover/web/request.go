@@ -16,7 +16,7 @@ var chromium = regexp.MustCompile(`Chrome/([0-9]+)\.`)
 
 // request is a request as Chromium sends it: the same fields in the same order. cookie is one of this request only, or "".
 func (t *tab) request(it *item, target string, body []byte, cookie string) browser.Request {
-	cookies, document := t.visit.about()
+	cookies, document := t.visit.about(&t.view)
 	opens := document == it.URL
 	origin := "http://" + t.host
 	if t.sealed {

@@ -118,7 +118,7 @@ func TestVisitsFollowTheRecording(t *testing.T) {
 				}
 				time.Sleep(15 * time.Second)
 				client.visit.mu.Lock()
-				page := client.visit.page
+				page := client.visit.views[0].page
 				client.visit.mu.Unlock()
 				s.stop(t)
 				at, sizes := records(s.clientConn.Writes())
@@ -313,24 +313,24 @@ func TestSchedule(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := newVisit(c)
-	if got := v.open(10_000_000); got.URL != "/watch" {
+	v, p := newVisit(c), &view{}
+	if got := v.open(p, 10_000_000); got.URL != "/watch" {
 		t.Fatalf("it opens %s", got.URL)
 	}
 	loaded := func(want int) (objects, media int) {
 		for {
-			next, at := v.scheduled(want)
+			next, at := v.scheduled(p, want)
 			if next < 0 {
 				return objects, media
 			}
-			if l := v.rest[next]; at != v.opened.Add(l.at) {
-				t.Errorf("%s is due at %v, want %v", c.items[l.number].URL, at.Sub(v.opened), l.at)
+			if l := p.rest[next]; at != p.opened.Add(l.at) {
+				t.Errorf("%s is due at %v, want %v", c.items[l.number].URL, at.Sub(p.opened), l.at)
 			} else if c.items[l.number].media() {
 				media++
 			} else {
 				objects++
 			}
-			v.rest = slices.Delete(v.rest, next, next+1)
+			p.rest = slices.Delete(p.rest, next, next+1)
 		}
 	}
 	if objects, media := loaded(100); objects != 5 || media != 0 {
@@ -464,7 +464,7 @@ func FuzzParts(f *testing.F) {
 		if ours && !strings.HasPrefix(body, mark) {
 			t.Error("a body without the mark is taken")
 		}
-		if v.done(it); v.asked != 0 || v.flights != 0 || it.arrived > it.carries() {
+		if v.done(&tab.view, it); v.asked != 0 || v.flights != 0 || it.arrived > it.carries() {
 			t.Errorf("%d bytes are asked for, and %d arrived", v.asked, it.arrived)
 		}
 	})

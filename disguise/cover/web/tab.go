@@ -26,6 +26,7 @@ import (
 type tab struct {
 	*factory
 	heads *heads
+	view  view
 
 	feed   cover.Gauge
 	ready  []byte // blocks that the next requests hide
@@ -74,8 +75,8 @@ func (t *tab) Carry(ctx context.Context, c net.Conn, f cover.Feed) error {
 		}
 		return nil
 	}
-	t.visit.enter()
-	defer t.visit.leave()
+	t.visit.enter(&t.view)
+	defer t.visit.leave(&t.view)
 	// The connection ends between two exchanges, so only its silence is bounded from outside.
 	return cover.Carry(ctx, c, cover.Life{Idle: t.life.Idle}, readSize, take, func(ctx context.Context, w *cover.Wire) error {
 		defer answers.Close()
@@ -114,7 +115,7 @@ func (t *tab) run(ctx context.Context, s speaker, most int) error {
 			if t.over(began) {
 				return nil
 			}
-			f, hidden, pause, err := t.visit.next(t, time.Now())
+			f, hidden, pause, err := t.visit.next(&t.view, t, time.Now())
 			if pause != nil {
 				<-slots
 				if err := t.wait(ctx, pause); err != nil {
@@ -128,7 +129,7 @@ func (t *tab) run(ctx context.Context, s speaker, most int) error {
 				if err == nil {
 					err = t.exchange(s, f, hidden)
 				}
-				t.visit.done(f)
+				t.visit.done(&t.view, f)
 				return err
 			}
 			if t.known && most > 1 {

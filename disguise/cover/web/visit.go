@@ -9,26 +9,30 @@ import (
 	"heddle/internal/draw"
 )
 
-// visit is what the connections of a client share: the page that is open, what of it is yet to be fetched, the cookies, and what is known of
-// the bridge's end of the link.
+// visit is what the connections of a client share: the pages that are open, the cookies, and what is known of the bridge's end of the link.
 type visit struct {
 	*catalogue
 
 	mu      sync.Mutex
-	page    *page // nil before the first one
-	opening bool  // its document is on the way
-	opened  time.Time
-	rest    []load // loads of the page that were not fetched yet
+	views   []*view
 	cookies []*http.Cookie
-	tabs    int
 	flights int // requests on the way
-	loading int // those of them that are loads of the page, inside TLS
-	used    int // bytes of use that the page carried, inside TLS
 	held    int // bytes that the bridge held for the client when it last said so
 	asked   int // bytes that the answers on the way carry
 	backoff time.Duration
 	poll    time.Time     // when to ask the bridge whether it holds something
 	change  chan struct{} // closed at each change that others wait for
+}
+
+// view is the page that a connection shows, and what of it is yet to be fetched. The mutex of its visit guards it.
+type view struct {
+	page    *page // nil before the first one
+	first   bool  // it is the connection's first one
+	opening bool  // its document is on the way
+	opened  time.Time
+	rest    []load // loads of the page that were not fetched yet
+	loading int    // requests on the way that are loads of the page
+	used    int    // bytes of use that the page carried, inside TLS
 }
 
 // After use, a client asks the bridge at growing intervals whether it holds something.
@@ -49,18 +53,18 @@ func (v *visit) changed() {
 }
 
 // enter and leave count connections. The last connection that ends clears the state of the link.
-func (v *visit) enter() {
+func (v *visit) enter(p *view) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.tabs++
+	v.views = append(v.views, p)
 	v.backoff, v.poll = pollFirst, time.Time{}
 }
 
-func (v *visit) leave() {
+func (v *visit) leave(p *view) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.tabs--; v.tabs == 0 {
-		v.held, v.asked, v.rest = 0, 0, nil
+	if v.views = slices.DeleteFunc(v.views, func(o *view) bool { return o == p }); len(v.views) == 0 {
+		v.held, v.asked = 0, 0
 	}
 	v.changed()
 }
@@ -73,25 +77,25 @@ type sender interface {
 
 // next returns what a connection fetches next, and what the request hides. Otherwise it returns what to wait for: a change, or the time.
 // All connections ask one after the other, so that no two fetch something for the same bytes.
-func (v *visit) next(s sender, now time.Time) (out *flight, hidden []byte, wait *pause, err error) {
+func (v *visit) next(p *view, s sender, now time.Time) (out *flight, hidden []byte, wait *pause, err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	var it *item
 	up, want := s.waiting(), v.held-v.asked
 	due := v.flights == 0 && !now.Before(v.poll)
-	next, at := v.scheduled(want)
+	next, at := v.scheduled(p, want)
 	loads := next >= 0 && !now.Before(at)
-	if v.opening || !loads && up == 0 && want <= 0 && !due {
-		return nil, nil, v.pause(next >= 0, at), nil
+	if p.opening || !loads && up == 0 && want <= 0 && !due {
+		return nil, nil, v.pause(p, next >= 0, at), nil
 	}
 	switch {
 	case loads:
-		it = v.items[v.rest[next].number]
-		v.rest = slices.Delete(v.rest, next, next+1)
-		v.loading++
+		it = v.items[p.rest[next].number]
+		p.rest = slices.Delete(p.rest, next, next+1)
+		p.loading++
 	default:
-		if it = v.choose(up, want, next >= 0); it == nil {
-			return nil, nil, v.pause(next >= 0, at), nil
+		if it = v.choose(p, up, want, next >= 0); it == nil {
+			return nil, nil, v.pause(p, next >= 0, at), nil
 		}
 		if up == 0 && want <= 0 {
 			v.backoff = min(v.backoff*2, pollLongest)
@@ -104,23 +108,24 @@ func (v *visit) next(s sender, now time.Time) (out *flight, hidden []byte, wait 
 }
 
 // pause is for a connection that has nothing to fetch, or only at a time. v.mu is held.
-func (v *visit) pause(timed bool, at time.Time) *pause {
-	p := &pause{v.change, v.poll, v.flights > 0, v.opening}
-	if timed && !v.opening && (p.untimed || at.Before(p.until)) {
-		p.until, p.untimed = at, false
+func (v *visit) pause(p *view, timed bool, at time.Time) *pause {
+	out := &pause{v.change, v.poll, v.flights > 0, p.opening}
+	if timed && !p.opening && (out.untimed || at.Before(out.until)) {
+		out.until, out.untimed = at, false
 	}
-	return p
+	return out
 }
 
-// scheduled returns which load of the page comes next inside TLS, where pages are loaded whole and at their times, and when it is due. It
-// returns -1 if there is none. Media are loaded only for as long as much waits: a visitor may stop them at any time. v.mu is held.
-func (v *visit) scheduled(want int) (next int, at time.Time) {
-	if !v.sealed {
+// scheduled returns which load of the page comes next, and when it is due, or -1 if any request may come next. Inside TLS all pages are
+// loaded whole, and at their times. Otherwise only the first page of a connection is: what connections begin with is what
+// filters look at. Media are loaded only for as long as much waits: a visitor may stop them at any time. v.mu is held.
+func (v *visit) scheduled(p *view, want int) (next int, at time.Time) {
+	if !v.sealed && !p.first {
 		return -1, at
 	}
-	next = slices.IndexFunc(v.rest, func(l load) bool { return want >= leastBulk || !v.items[l.number].media() })
-	if next >= 0 {
-		at = v.opened.Add(v.rest[next].at)
+	next = slices.IndexFunc(p.rest, func(l load) bool { return want >= leastBulk || !v.items[l.number].media() })
+	if next >= 0 && v.sealed {
+		at = p.opened.Add(p.rest[next].at)
 	}
 	return next, at
 }
@@ -134,51 +139,66 @@ type pause struct {
 }
 
 // choose returns what to fetch. It returns nil if only loads help, of which one is scheduled. v.mu is held.
-func (v *visit) choose(up, want int, scheduled bool) *item {
+func (v *visit) choose(p *view, up, want int, scheduled bool) *item {
 	switch {
-	case v.page == nil:
-		return v.open(want)
-	case v.sealed && want >= leastBulk && !scheduled && v.loading == 0: // all of the page is there
-		return v.open(want)
+	case p.page == nil:
+		return v.open(p, want)
+	case v.sealed && want >= leastBulk && !scheduled && p.loading == 0: // all of the page is there
+		return v.open(p, want)
 	case v.sealed && want >= leastBulk && up == 0:
 		return nil
 	case !v.sealed && want >= leastBulk:
-		if len(v.rest) == 0 {
-			return v.open(want)
+		if len(p.rest) == 0 {
+			return v.open(p, want)
 		}
-		it := v.items[v.rest[0].number]
+		it := v.items[p.rest[0].number]
 		if up <= it.up() || v.flights > 0 && draw.Below(2) == 0 { // or else what goes up would wait for long
-			v.rest = v.rest[1:]
+			p.rest = p.rest[1:]
 			return it
 		}
 	}
-	return v.live(up, want)
+	return v.live(p.page, up, want)
 }
 
-// open goes to the page that carries so many bytes at the least cost, and fetches its document. v.mu is held.
-func (v *visit) open(want int) *item {
-	if v.page != nil && v.used >= v.room(v.page)/2 {
-		want = max(want, 4*v.used) // the last page was too small
+// open goes to the page that carries so many bytes at the least cost, and fetches its document. A page that other connections show costs
+// more: nobody opens the same one several times. v.mu is held.
+func (v *visit) open(p *view, want int) *item {
+	if p.page != nil && p.used >= v.room(p.page)/2 {
+		want = max(want, 4*p.used) // the last page was too small
 	}
-	v.used = 0
-	best := &v.pages[0]
+	best, least := (*page)(nil), 0.0
+	whole := v.sealed || p.page == nil
+	if whole && !v.sealed { // large pages come after it
+		want = min(want, leastBulk)
+	}
 	for i := range v.pages {
-		if p := &v.pages[i]; v.price(p, want) < v.price(best, want) {
-			best = p
+		one := &v.pages[i]
+		price := v.price(one, want, whole)
+		for _, other := range v.views {
+			if other != p && other.page == one {
+				price *= againCost
+			}
+		}
+		if best == nil || price < least {
+			best, least = one, price
 		}
 	}
-	v.page, v.rest, v.opening, v.opened = best, slices.Clone(best.loads), true, time.Now()
+	*p = view{page: best, first: p.page == nil, opening: true, opened: time.Now(), rest: slices.Clone(best.loads), loading: p.loading}
 	return v.items[best.document]
 }
 
-// price is the cost of a byte, if so many are to come by a page. A visitor may leave it before everything was loaded.
-func (v *visit) price(p *page, want int) float64 {
+// againCost is how much more a page costs for each connection that shows it.
+const againCost = 1.5
+
+// price is the cost of a byte, if so many are to come by a page. A visitor may leave it before everything was loaded, unless the page is
+// loaded whole.
+func (v *visit) price(p *page, want int, whole bool) float64 {
 	want = max(want, leastDown)
 	document := v.items[p.document]
 	cost, carried := document.cost, document.carries()
 	for _, l := range p.loads {
 		it := v.items[l.number]
-		if carried >= want && (!v.sealed || it.media()) {
+		if carried >= want && (!whole || it.media()) {
 			continue
 		}
 		cost, carried = cost+it.cost, carried+it.carries()
@@ -201,10 +221,10 @@ func (v *visit) room(p *page) int {
 	return n
 }
 
-// live returns what a script of the page fetches again, with the least cost for so many bytes. v.mu is held.
-func (v *visit) live(up, want int) (best *item) {
+// live returns what a script of a page fetches again, with the least cost for so many bytes. v.mu is held.
+func (v *visit) live(p *page, up, want int) (best *item) {
 	least := 0
-	for _, number := range v.page.live {
+	for _, number := range p.live {
 		it := v.items[number]
 		need, room := up, it.up()
 		if up == 0 {
@@ -221,16 +241,16 @@ func (v *visit) live(up, want int) (best *item) {
 }
 
 // done notes the end of an exchange.
-func (v *visit) done(it *flight) {
+func (v *visit) done(p *view, it *flight) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.flights--
 	if it.load {
-		v.loading--
+		p.loading--
 	}
 	v.asked -= it.carries() - it.arrived
-	if v.page != nil && v.items[v.page.document] == it.item {
-		v.opening = false
+	if p.page != nil && v.items[p.page.document] == it.item {
+		p.opening = false
 	}
 	useful := it.useful
 	if it.said != nil {
@@ -246,7 +266,7 @@ func (v *visit) done(it *flight) {
 }
 
 // got notes bytes of an answer that arrived inside TLS, and what the bridge said then.
-func (v *visit) got(it *flight, bytes int, said head) {
+func (v *visit) got(p *view, it *flight, bytes int, said head) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	bytes = min(bytes, it.carries()-it.arrived)
@@ -255,7 +275,7 @@ func (v *visit) got(it *flight, bytes int, said head) {
 	v.held = int(said.held)
 	if said.useful {
 		it.useful = true
-		v.used += bytes
+		p.used += bytes
 	}
 	v.changed()
 }
@@ -284,15 +304,15 @@ const (
 	mostCookie  = 4096 // bytes
 )
 
-// about returns the cookies, and the document of the page that is open.
-func (v *visit) about() (cookies []string, document string) {
+// about returns the cookies, and the document of the page that a connection shows.
+func (v *visit) about(p *view) (cookies []string, document string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, c := range v.cookies {
 		cookies = append(cookies, c.Name+"="+c.Value)
 	}
-	if v.page != nil {
-		document = v.items[v.page.document].URL
+	if p.page != nil {
+		document = v.items[p.page.document].URL
 	}
 	return cookies, document
 }

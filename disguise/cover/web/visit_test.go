@@ -242,8 +242,61 @@ func TestOpensThePageThatCostsLeast(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, page := range map[int]string{500: "/", 10_000: "/", 200_000: "/watch", 10_000_000: "/watch"} {
-		if got := newVisit(c).open(want); got.URL != page {
+		if got := newVisit(c).open(&view{page: &c.pages[0]}, want); got.URL != page {
 			t.Errorf("for %d bytes it opens %s, want %s", want, got.URL, page)
 		}
+		if got := newVisit(c).open(&view{}, want); got.URL != "/" {
+			t.Errorf("a connection begins with %s", got.URL)
+		}
+	}
+}
+
+// A connection begins with a whole page, in the order of the recording, however little waits: filters look at the first packets.
+func TestBeginsWithAPage(t *testing.T) {
+	args := map[string]string{"site": "../../../dist/site-docs.db"}
+	synctest.Test(t, func(t *testing.T) {
+		client := factoryOf(t, cover.Options{Args: args})
+		s := start(t, client, factoryOf(t, cover.Options{Args: args}))
+		s.client.Send(noise(5000))
+		time.Sleep(20 * time.Second)
+		client.visit.mu.Lock()
+		shown := client.visit.views[0].page
+		client.visit.mu.Unlock()
+		s.stop(t)
+		sent := bufio.NewReader(bytes.NewReader(s.clientConn.Sent()))
+		for i, number := range append([]int{shown.document}, numbersOf(shown.loads)...) {
+			r, err := http.ReadRequest(sent)
+			if err != nil {
+				t.Fatal(err)
+			}
+			it := client.items[number]
+			if _, err := io.Copy(io.Discard, r.Body); err != nil || r.Method != it.Method || len(r.RequestURI) != len(it.URL) || it.url == 0 && r.RequestURI != it.URL {
+				t.Errorf("request %d is %s %s, want %s %s; %v", i, r.Method, r.RequestURI, it.Method, it.URL, err)
+			}
+		}
+	})
+}
+
+func numbersOf(loads []load) (all []int) {
+	for _, l := range loads {
+		all = append(all, l.number)
+	}
+	return all
+}
+
+// Connections show different pages, if several cost about as much.
+func TestShowsDifferentPages(t *testing.T) {
+	v := factoryOf(t, cover.Options{Args: map[string]string{"site": "../../../dist/site-docs.db"}}).visit
+	shown := map[*page]bool{}
+	for range 4 {
+		p := &view{}
+		v.enter(p)
+		if it := v.open(p, 500); it.URL == "/pictures" {
+			t.Error("a page is loaded whole for a few bytes, with all of its pictures")
+		}
+		shown[p.page] = true
+	}
+	if len(shown) != 4 {
+		t.Errorf("four connections show %d pages", len(shown))
 	}
 }
