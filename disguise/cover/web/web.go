@@ -31,7 +31,8 @@ const (
 
 // Claim is what the cover http hides and what it does not.
 const Claim = "a website that anybody can browse, with payload in tokens, pictures and encrypted media that differ at each visit anyway; hides neither " +
-	"how much is sent nor when: what scripts fetch follows your traffic; who has the recording finds tokens that no script made"
+	"how much is sent nor when: what scripts fetch follows your traffic, so a filter that learnt from such connections tells them from visitors'; " +
+	"who has the recording finds tokens that no script made"
 
 func init() {
 	cover.Register(cover.Kind{Name: Name, Number: Number, Claim: Claim, Streams: true, Origin: true, New: New, Local: []string{"site", "agent"}, Both: []string{"site"},
