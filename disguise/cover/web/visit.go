@@ -81,7 +81,7 @@ func (v *visit) next(p *view, s sender, now time.Time) (out *flight, hidden []by
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	var it *item
-	up, want := s.waiting(), v.held-v.asked
+	up, want := s.waiting(), v.held-v.asked-v.promised(p)
 	due := v.flights == 0 && !now.Before(v.poll)
 	next, at := v.scheduled(p, want)
 	loads := next >= 0 && !now.Before(at)
@@ -105,6 +105,16 @@ func (v *visit) next(p *view, s sender, now time.Time) (out *flight, hidden []by
 	v.asked += it.carries()
 	hidden, err = s.draw(it)
 	return &flight{item: it, load: loads}, hidden, nil, err
+}
+
+// promised returns the bytes that the pages carry which other connections open for what waits. v.mu is held.
+func (v *visit) promised(but *view) (bytes int) {
+	for _, p := range v.views {
+		if p != but && p.opening && !p.first {
+			bytes += v.room(p.page) - v.items[p.page.document].carries() // that is asked for
+		}
+	}
+	return bytes
 }
 
 // pause is for a connection that has nothing to fetch, or only at a time. v.mu is held.

@@ -300,3 +300,26 @@ func TestShowsDifferentPages(t *testing.T) {
 		t.Errorf("four connections show %d pages", len(shown))
 	}
 }
+
+// While a connection opens a large page, others do not open one for the same bytes.
+func TestOnePageForWhatWaits(t *testing.T) {
+	v := factoryOf(t, cover.Options{}).visit
+	a, b := &view{page: &v.pages[0]}, &view{page: &v.pages[0]}
+	v.enter(a)
+	v.enter(b)
+	v.held = 200_000
+	for _, p := range []*view{a, b} {
+		if _, _, _, err := v.next(p, nothing{}, time.Now().Add(time.Second)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !a.opening || b.opening {
+		t.Errorf("the first one opens a page: %v, and the second one: %v", a.opening, b.opening)
+	}
+}
+
+// nothing waits to be sent.
+type nothing struct{}
+
+func (nothing) waiting() int                  { return 0 }
+func (nothing) draw(it *item) ([]byte, error) { return make([]byte, it.up()), nil }
