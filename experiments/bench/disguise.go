@@ -10,6 +10,7 @@ import (
 
 	"heddle/lab"
 	"heddle/lab/peer"
+	"heddle/path"
 )
 
 // disguiseSize is a size of downloads in bytes, by the name of its figure.
@@ -21,18 +22,22 @@ type disguiseSize = struct {
 // disguiseSizes are of StegoTorus, figure 7 and table 3.
 var disguiseSizes = []disguiseSize{{"100kB", 100_000}, {"300kB", 300_000}, {"1MB", 1_000_000}}
 
+// largeSize shows what a fast link carries.
+var largeSize = disguiseSize{"10MB", 10_000_000}
+
 // Disguise is table 3 and figures 6 and 7 of StegoTorus: goodput of downloads over a DSL link, the bytes on that link, and streams of
 // a fixed rate at growing latency, directly, by Tor, and by Tor over transports, relative to Tor.
 func Disguise() Bench {
 	return Bench{
 		name: "disguise",
 		topologies: func(quick bool) []*topology {
-			sizes := disguiseSizes
+			sizes, fast := disguiseSizes, []disguiseSize{disguiseSizes[len(disguiseSizes)-1], largeSize}
 			if quick {
-				sizes = sizes[len(sizes)-1:]
+				sizes, fast = sizes[len(sizes)-1:], fast[:1]
 			}
 			return []*topology{disguiseTopology("dsl85", 85*time.Millisecond, sizes, quick),
-				disguiseTopology("dsl450", 450*time.Millisecond, sizes, quick), steadyTopology(quick)}
+				disguiseTopology("dsl450", 450*time.Millisecond, sizes, quick), steadyTopology(quick),
+				fastTopology("fast85", 85*time.Millisecond, fast...), fastTopology("fast450", 450*time.Millisecond, fast...)}
 		},
 		paper: disguisePaper,
 	}
@@ -44,7 +49,11 @@ func disguiseTopology(name string, rtt time.Duration, sizes []disguiseSize, quic
 	for _, way := range torWayNames(quick) {
 		t.cases = append(t.cases, variant{way, func(ctx context.Context, s *stage, _ int) (figures []figure, err error) {
 			err = n.by(ctx, s, way, func(socks uint16) error {
-				figures, err = download(ctx, s, socks, sizes)
+				var proxy []string
+				if socks != 0 {
+					proxy = peer.BySOCKS(socks)
+				}
+				figures, err = download(ctx, s, "http://web.example/", sizes, proxy...)
 				return err
 			})
 			return figures, err
@@ -65,12 +74,14 @@ const (
 	wayBridge = "bridge"
 	wayObfs4  = "obfs4"
 	wayRandom = "random"
+	wayWeb    = "http"
+	wayWebTLS = "https"
 	wayEmbed  = "embed"
 )
 
 // torWayNames returns the ways, the baseline first. embed takes minutes.
 func torWayNames(quick bool) []string {
-	all := []string{wayTor, wayDirect, wayBridge, wayObfs4, wayRandom, wayEmbed}
+	all := []string{wayTor, wayDirect, wayBridge, wayObfs4, wayRandom, wayWeb, wayWebTLS, wayEmbed}
 	if quick {
 		return all[:len(all)-1]
 	}
@@ -82,6 +93,12 @@ type torWays struct {
 	network *peer.TorNetwork
 	bridge  *peer.TorBridge
 }
+
+// webCovers are the ways whose bridge is a website, with the bridge's port and the client's.
+var webCovers = []struct {
+	way         string
+	port, local uint16
+}{{wayWeb, 80, 9070}, {wayWebTLS, 443, 9080}}
 
 // embedSOCKS is the port of the client whose cover is embed.
 const embedSOCKS = 9060
@@ -113,8 +130,42 @@ func (n *torWays) serve(ctx context.Context, s *stage) error {
 			return err
 		}
 	}
-	for _, size := range disguiseSizes {
-		// The files differ in their sizes only.
+	site, err := shippedWebsite(ctx, s.heddle)
+	if err != nil {
+		return err
+	}
+	for _, c := range webCovers {
+		cover, client, _, err := site.Cover(c.way, s.work)
+		if err != nil {
+			return err
+		}
+		at, _, _ := strings.Cut(n.bridge.Line(""), " ")
+		b, err := peer.StartDisguise(ctx, s.Host("bridge"), s.heddle, cover, c.port, "--to", at)
+		if err != nil {
+			return err
+		}
+		if _, err := n.network.Client(ctx, s.Host("client"), c.way, c.local, b.Line(n.bridge), peer.HeddleTransport(s.heddle, "--cover="+client)); err != nil {
+			return err
+		}
+	}
+	return writeSizes(s, disguiseSizes)
+}
+
+// shippedWebsite is the website that comes with Heddle, beside its binary in the source tree or where `make install` puts both.
+func shippedWebsite(ctx context.Context, heddle string) (*peer.Website, error) {
+	dir := filepath.Dir(filepath.Dir(heddle))
+	for _, file := range []string{filepath.Join(dir, "dist/site-docs.db"), filepath.Join(dir, "share/heddle/site-docs.db")} {
+		if _, err := os.Stat(file); err == nil {
+			return peer.RecordedWebsite(ctx, heddle, file)
+		}
+	}
+	return nil, &path.Error{What: "the covers http and https", Why: "site-docs.db is neither in dist nor in share/heddle beside the directory of " + heddle,
+		Hint: "run the binary that make build or make install made"}
+}
+
+// writeSizes writes files that differ in their sizes only, for the web server.
+func writeSizes(s *stage, sizes []disguiseSize) error {
+	for _, size := range sizes {
 		if err := os.WriteFile(filepath.Join(s.Host("web").Dir(), "site", size.name), make([]byte, size.bytes), 0o644); err != nil {
 			return err
 		}
@@ -133,6 +184,12 @@ func (n *torWays) by(ctx context.Context, s *stage, way string, measure func(soc
 		return measure(peer.Obfs4SOCKS)
 	case wayRandom:
 		return measure(peer.HeddleSOCKS)
+	case wayWeb, wayWebTLS:
+		for _, c := range webCovers {
+			if c.way == way {
+				return measure(c.local)
+			}
+		}
 	case wayEmbed:
 		// Its connections send whether there is data or not, so it runs only while it is measured.
 		c, err := n.network.Client(ctx, s.Host("client"), way, embedSOCKS, n.bridge.Line("heddle"), peer.HeddleTransport(s.heddle, "--cover=embed"))
@@ -145,12 +202,8 @@ func (n *torWays) by(ctx context.Context, s *stage, way string, measure func(soc
 	return measure(0)
 }
 
-// download fetches a file of each size, and counts the bytes on the link.
-func download(ctx context.Context, s *stage, socks uint16, sizes []disguiseSize) (figures []figure, err error) {
-	var proxy []string
-	if socks != 0 {
-		proxy = peer.BySOCKS(socks)
-	}
+// download fetches a file of each size from an origin, with arguments of curl, and counts the bytes on the link.
+func download(ctx context.Context, s *stage, origin string, sizes []disguiseSize, args ...string) (figures []figure, err error) {
 	if err := s.ResetLateness(); err != nil {
 		return nil, err
 	}
@@ -159,7 +212,7 @@ func download(ctx context.Context, s *stage, socks uint16, sizes []disguiseSize)
 		if err != nil {
 			return nil, err
 		}
-		f, err := peer.Curl(ctx, s.Host("client"), "http://web.example/"+size.name, "/dev/null", proxy...)
+		f, err := peer.Curl(ctx, s.Host("client"), origin+size.name, "/dev/null", args...)
 		if err != nil {
 			return nil, err
 		}
@@ -186,6 +239,7 @@ func disguisePaper(name string) *float64 {
 	for suffix, ratio := range map[string]float64{
 		"dsl85/direct/bytes-up": 23_643.0 / 61_162, "dsl85/direct/bytes-down": 1_014_401.0 / 1_075_715,
 		"dsl85/random/bytes-up": 63_061.0 / 61_162, "dsl85/random/bytes-down": 1_084_228.0 / 1_075_715,
+		"dsl85/http/bytes-up": 966_964.0 / 61_162, "dsl85/http/bytes-down": 11_814_610.0 / 1_075_715,
 		"/random/goodput": 1,
 	} {
 		if strings.HasSuffix(name, suffix) {

@@ -2,13 +2,9 @@ package collect
 
 import (
 	"context"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
-	"net/url"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -64,33 +60,6 @@ type DisguiseOptions struct {
 	Keep bool
 }
 
-// website is what `heddle disguise site show` says of a recorded one.
-type website struct {
-	Origin string `json:"origin"`
-	Pages  []struct {
-		Document int `json:"document"` // one of Objects
-	} `json:"pages"`
-	Objects []struct {
-		URL string `json:"url"`
-	} `json:"objects"`
-}
-
-// recorded asks heddle what is in a recorded website.
-func recorded(ctx context.Context, heddle, file string) (*website, error) {
-	out, err := exec.CommandContext(ctx, heddle, "disguise", "site", "show", "--json", file).Output()
-	if err != nil {
-		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-			err = errors.New(strings.TrimSpace(string(exit.Stderr)))
-		}
-		return nil, fmt.Errorf("website %s: %w", file, err)
-	}
-	s := &website{}
-	if err := json.Unmarshal(out, s); err != nil || len(s.Pages) == 0 {
-		return nil, fmt.Errorf("website %s: it has no pages (%v)", file, err)
-	}
-	return s, nil
-}
-
 // RunDisguise loads pages in one way after the other, over a link between a client and the router of its network, and writes a data set of
 // each, as [Run] does. It fails with [peer.ErrMissing] without a program.
 func RunDisguise(ctx context.Context, o DisguiseOptions) ([]Summary, error) {
@@ -102,7 +71,7 @@ func RunDisguise(ctx context.Context, o DisguiseOptions) ([]Summary, error) {
 		}
 		ways[name] = disguiseWays[i]
 	}
-	var site *website
+	var site *peer.Website
 	if slices.ContainsFunc(o.Ways, func(name string) bool { return ways[name].needsSite() }) {
 		if o.Website == "" {
 			return nil, &path.Error{What: "--website", Why: "the covers http and https need a recorded website",
@@ -112,7 +81,7 @@ func RunDisguise(ctx context.Context, o DisguiseOptions) ([]Summary, error) {
 		if o.Website, err = filepath.Abs(o.Website); err != nil {
 			return nil, err
 		}
-		if site, err = recorded(ctx, o.Heddle, o.Website); err != nil {
+		if site, err = peer.RecordedWebsite(ctx, o.Heddle, o.Website); err != nil {
 			return nil, err
 		}
 	}
@@ -148,7 +117,7 @@ const (
 // disguisePlan is the paper's DSL link to servers across the United States (StegoTorus, section 6).
 func disguisePlan() lab.World { return lab.Tor("collect-disguise", lab.DSL(85*time.Millisecond)) }
 
-func (o DisguiseOptions) beginDisguise(ctx context.Context, w way, site *website) (_ visits, err error) {
+func (o DisguiseOptions) beginDisguise(ctx context.Context, w way, site *peer.Website) (_ visits, err error) {
 	d := &disguised{way: w, keep: o.Keep}
 	if ctx, d.stage, err = raise(ctx, disguisePlan()); err != nil {
 		return nil, err
@@ -168,7 +137,7 @@ func (o DisguiseOptions) beginDisguise(ctx context.Context, w way, site *website
 }
 
 // serve starts the servers of a way.
-func (d *disguised) serve(ctx context.Context, o DisguiseOptions, site *website) error {
+func (d *disguised) serve(ctx context.Context, o DisguiseOptions, site *peer.Website) error {
 	if d.website {
 		return d.serveWebsite(ctx, o, site)
 	}
@@ -194,7 +163,7 @@ func (d *disguised) serve(ctx context.Context, o DisguiseOptions, site *website)
 }
 
 // startBridge starts the bridge, and decides what clients run.
-func (d *disguised) startBridge(ctx context.Context, o DisguiseOptions, site *website) error {
+func (d *disguised) startBridge(ctx context.Context, o DisguiseOptions, site *peer.Website) error {
 	var bridge []peer.TorTransport
 	switch d.way.transport {
 	case "obfs4":
@@ -204,7 +173,7 @@ func (d *disguised) startBridge(ctx context.Context, o DisguiseOptions, site *we
 		}
 		bridge, d.transport = []peer.TorTransport{obfs4}, []peer.TorTransport{obfs4}
 	case "heddle":
-		atBridge, atClient, _, err := d.covers(o, site)
+		atBridge, atClient, _, err := d.covers(site)
 		if err != nil {
 			return err
 		}
@@ -222,52 +191,29 @@ func (d *disguised) startBridge(ctx context.Context, o DisguiseOptions, site *we
 }
 
 // covers returns the cover of the bridge and that of clients, and the certificate of the website.
-func (d *disguised) covers(o DisguiseOptions, site *website) (bridge, client, certificate string, err error) {
-	bridge = d.cover
-	if d.needsSite() {
-		bridge += ":site=" + o.Website
+func (d *disguised) covers(site *peer.Website) (bridge, client, certificate string, err error) {
+	if !d.needsSite() {
+		return d.cover, d.cover, "", nil
 	}
-	if client = bridge; d.cover != "https" {
-		return bridge, client, "", nil
-	}
-	certificate, key := filepath.Join(d.work, "certificate.pem"), filepath.Join(d.work, "key.pem")
-	at, err := url.Parse(site.Origin)
-	if err != nil {
-		return "", "", "", err
-	}
-	if err := peer.SelfSigned(certificate, key, []string{at.Hostname()}, nil); err != nil {
-		return "", "", "", err
-	}
-	pin, err := peer.KeyHash(certificate)
-	client += ":pin=" + base64.RawURLEncoding.EncodeToString(pin)
-	return client + ":certificate=" + certificate + ":key=" + key, client, certificate, err
+	return site.Cover(d.cover, d.work)
 }
 
 // serveWebsite starts a bridge that nobody uses, for visitors of its website.
-func (d *disguised) serveWebsite(ctx context.Context, o DisguiseOptions, site *website) error {
-	cover, _, certificate, err := d.covers(o, site)
+func (d *disguised) serveWebsite(ctx context.Context, o DisguiseOptions, site *peer.Website) error {
+	cover, _, certificate, err := d.covers(site)
 	if err != nil {
 		return err
 	}
-	at, err := url.Parse(site.Origin)
+	for _, target := range site.Pages {
+		d.pages = append(d.pages, strings.TrimPrefix(target, "/"))
+	}
+	host, port := d.in.Host("bridge"), map[string]uint16{"http": 80, "https": 443}[d.cover]
+	b, err := peer.StartDisguise(ctx, host, o.Heddle, cover, port, "--to", "127.0.0.1:9")
 	if err != nil {
 		return err
 	}
-	for _, p := range site.Pages {
-		d.pages = append(d.pages, strings.TrimPrefix(site.Objects[p.Document].URL, "/"))
-	}
-	host, key, port := d.in.Host("bridge"), filepath.Join(d.work, "bridge.pem"), map[string]uint16{"http": 80, "https": 443}[d.cover]
-	listen := netip.AddrPortFrom(host.Addrs()[0], port)
-	if out, err := host.Command(ctx, o.Heddle, "disguise", "keys", "--address", listen.String(), "--identity", key).CombinedOutput(); err != nil {
-		return fmt.Errorf("heddle disguise keys: %w\n%s", err, out)
-	}
-	p, err := peer.Start(ctx, host, o.Heddle, "disguise", "serve", "--identity", key, "--state", filepath.Join(d.work, "state"), "--cover", cover,
-		"--listen", listen.String(), "--to", "127.0.0.1:9")
-	if err != nil {
-		return err
-	}
-	d.page = browser.Visit{Server: fmt.Sprintf("%s:%d", at.Hostname(), port), TCP: true, Plain: d.cover == "http", Relay: listen.String(), Certificate: certificate}
-	return p.AwaitLog(ctx, "listening on")
+	d.page = browser.Visit{Server: fmt.Sprintf("%s:%d", site.Host, port), TCP: true, Plain: d.cover == "http", Relay: b.At.String(), Certificate: certificate}
+	return nil
 }
 
 // startTor starts the client's Tor, and waits until it has built a circuit.

@@ -16,7 +16,10 @@ that bridge, relative to Tor. It measures goodput by size, and for 1,000,000
 bytes the time to the first byte and the bytes on the link, with all headers, in
 each direction. Then (steady) it reads streams of 10, 50 and 100 kB/s over the
 same link with round trips of 100, 250 and 450 ms, and prints medians over 20
-seconds of what arrived of the stream and of what the link carried down.
+seconds of what arrived of the stream and of what the link carried down. Last
+(fast85 and fast450) it downloads by covers without Tor over a link of
+100 Mbit/s, relative to the download without a cover. The covers http and https
+imitate the website that comes with Heddle.
 
 Tor and obfs4proxy are the installed ones, in a private Tor network of three
 relays for each dsl85, dsl450 and steady. Each starts in half a minute. A round
