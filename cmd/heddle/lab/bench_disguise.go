@@ -7,7 +7,7 @@ import (
 )
 
 func newBenchDisguiseCommand() *cobra.Command {
-	return benchCommand(bench.Disguise(), "in five minutes", "dsl85, dsl450/obfs4, steady/450ms", &cobra.Command{
+	return benchCommand(bench.Disguise(), "in some ten minutes", "dsl85, dsl450/obfs4, steady/450ms", &cobra.Command{
 		Use:   "disguise",
 		Short: "Downloads and streams by Tor and its transports: table 3, figures 6 and 7 of StegoTorus",
 		Long: `Measure downloads over a link of 5.6 Mbit/s down and 0.7 Mbit/s up with a round
@@ -22,8 +22,8 @@ seconds of what arrived of the stream and of what the link carried down. Last
 imitate the website that comes with Heddle.
 
 Tor and obfs4proxy are the installed ones, in a private Tor network of three
-relays for each dsl85, dsl450 and steady. Each starts in half a minute. A round
-takes about half an hour, most of it steady and the cover embed, which --quick
+relays for each dsl85, dsl450 and steady. Each starts in about a minute. A round
+takes about forty minutes, most of it steady and the cover embed, which --quick
 leaves out. A run in which the emulated links were late by more than 1 ms on
 average is repeated. Needs root, tor, obfs4proxy and curl.`,
 		Example: `  heddle lab bench disguise --quick

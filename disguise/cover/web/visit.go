@@ -82,7 +82,7 @@ func (v *visit) next(p *view, s sender, now time.Time) (out *flight, hidden []by
 	defer v.mu.Unlock()
 	var it *item
 	up, want := s.waiting(), v.held-v.asked-v.promised(p)
-	due := v.flights == 0 && !now.Before(v.poll)
+	due := v.polls(p) && v.flights == 0 && !now.Before(v.poll)
 	next, at := v.scheduled(p, want)
 	loads := next >= 0 && !now.Before(at)
 	if p.opening || !loads && up == 0 && want <= 0 && !due {
@@ -107,6 +107,11 @@ func (v *visit) next(p *view, s sender, now time.Time) (out *flight, hidden []by
 	return &flight{item: it, load: loads}, hidden, nil, err
 }
 
+// polls reports whether a connection asks the bridge whether it holds something. One without a page would open one for that. v.mu is held.
+func (v *visit) polls(p *view) bool {
+	return p.page != nil || !slices.ContainsFunc(v.views, func(other *view) bool { return other.page != nil })
+}
+
 // promised returns the bytes that the pages carry which other connections open for what waits. v.mu is held.
 func (v *visit) promised(but *view) (bytes int) {
 	for _, p := range v.views {
@@ -119,7 +124,7 @@ func (v *visit) promised(but *view) (bytes int) {
 
 // pause is for a connection that has nothing to fetch, or only at a time. v.mu is held.
 func (v *visit) pause(p *view, timed bool, at time.Time) *pause {
-	out := &pause{v.change, v.poll, v.flights > 0, p.opening}
+	out := &pause{v.change, v.poll, v.flights > 0 || !v.polls(p), p.opening}
 	if timed && !p.opening && (out.untimed || at.Before(out.until)) {
 		out.until, out.untimed = at, false
 	}

@@ -318,6 +318,31 @@ func TestOnePageForWhatWaits(t *testing.T) {
 	}
 }
 
+// Of an idle link one connection shows a page, and only it asks the bridge whether something waits.
+func TestIdleConnectionsOpenNoPages(t *testing.T) {
+	v := factoryOf(t, cover.Options{}).visit
+	a, b := &view{}, &view{}
+	v.enter(a)
+	v.enter(b)
+	later := time.Now().Add(time.Hour)
+	for _, test := range []struct {
+		p    *view
+		asks bool
+	}{{a, true}, {b, false}} {
+		f, _, pause, err := v.next(test.p, nothing{}, later)
+		if err != nil || (f != nil) != test.asks || pause != nil && !pause.untimed {
+			t.Errorf("%+v: %+v, %+v, %v", test, f, pause, err)
+		}
+		if f != nil {
+			v.done(test.p, f)
+		}
+	}
+	v.leave(a)
+	if f, _, _, err := v.next(b, nothing{}, later); f == nil || err != nil {
+		t.Errorf("the last connection asks for %+v, %v", f, err)
+	}
+}
+
 // nothing waits to be sent.
 type nothing struct{}
 
