@@ -10,6 +10,7 @@ import (
 	"heddle/internal/reliable"
 	"heddle/internal/segment"
 	"heddle/internal/tlsbatch"
+	"heddle/internal/unsent"
 )
 
 const (
@@ -35,7 +36,7 @@ type link struct {
 
 // newLink wraps a connection. The caller then does the handshake.
 func newLink(raw net.Conn, secure *tlsbatch.Conn) *link {
-	k := &link{raw: raw, tcp: tcpUnder(raw), tls: secure, small: make([]byte, 0, recordSize)}
+	k := &link{raw: raw, tcp: unsent.Socket(raw), tls: secure, small: make([]byte, 0, recordSize)}
 	k.limitUnsent(firstUnsent)
 	k.reader = segment.NewReader(k.tls.Conn)
 	return k
@@ -74,25 +75,6 @@ func (k *link) writeSmall(to io.Writer) error {
 
 func (k *link) shut() { k.close.Do(func() { k.raw.Close() }) }
 
-// tcpUnder unwraps raw to its TCP connection, or returns nil.
-func tcpUnder(raw net.Conn) syscall.RawConn {
-	for range 8 {
-		if tcp, ok := raw.(*net.TCPConn); ok {
-			c, err := tcp.SyscallConn()
-			if err != nil {
-				return nil
-			}
-			return c
-		}
-		inner, ok := raw.(interface{ NetConn() net.Conn })
-		if !ok {
-			return nil
-		}
-		raw = inner.NetConn()
-	}
-	return nil
-}
-
 // fit adapts the limit of unsent data to a path of rate bytes a second.
 func (k *link) fit(rate float64) {
 	n := int(min(max(rate*unsentTime.Seconds(), leastUnsent), mostUnsent))
@@ -105,7 +87,7 @@ func (k *link) fit(rate float64) {
 func (k *link) limitUnsent(n int) {
 	k.unsent = n
 	if k.tcp != nil {
-		_ = k.tcp.Control(func(fd uintptr) { setUnsent(fd, n) })
+		_ = k.tcp.Control(func(fd uintptr) { _ = unsent.Set(fd, n) })
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 )
 
 // Carrier hides bytes in objects of one type. It keeps nothing of its arguments and may be used by several goroutines.
@@ -81,53 +82,36 @@ func (s slot) of(original []byte) []byte { return original[s.at : s.at+s.size] }
 
 // Embed implements [Carrier].
 func (find finder) Embed(original, payload []byte) ([]byte, error) {
-	slots, given := find(original), len(payload)
-	out := make([]byte, 0, len(original))
+	return embed(find, original, payload)
+}
+
+// pour implements [pourer].
+func (find finder) pour(w io.Writer, original []byte, payload io.Reader) error {
 	last := 0
-	for _, s := range slots {
+	for _, s := range find(original) {
 		part := s.of(original)
-		n := s.in.Capacity(part)
-		if n > len(payload) {
-			return nil, wrongSize(given)
+		hidden := make([]byte, s.in.Capacity(part))
+		if _, err := io.ReadFull(payload, hidden); err != nil {
+			return err
 		}
-		changed, err := s.in.Embed(part, payload[:n])
+		changed, err := s.in.Embed(part, hidden)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		out = append(append(out, original[last:s.at]...), changed...)
-		payload, last = payload[n:], s.at+s.size
+		for _, b := range [][]byte{original[last:s.at], changed} {
+			if _, err := w.Write(b); err != nil {
+				return err
+			}
+		}
+		last = s.at + s.size
 	}
-	if len(payload) > 0 {
-		return nil, wrongSize(given)
-	}
-	return append(out, original[last:]...), nil
+	_, err := w.Write(original[last:])
+	return err
 }
 
 func wrongSize(n int) error { return fmt.Errorf("%d bytes are not what the object hides", n) }
 
 // Extract implements [Carrier].
 func (find finder) Extract(original, changed []byte) (payload []byte, err error) {
-	last := 0
-	for _, s := range find(original) {
-		rest, same := bytes.CutPrefix(changed, original[last:s.at])
-		if !same {
-			return nil, ErrForeign
-		}
-		size := s.size
-		if s.elastic {
-			size = run(rest)
-		}
-		if size > len(rest) {
-			return nil, ErrForeign
-		}
-		part, err := s.in.Extract(s.of(original), rest[:size])
-		if err != nil {
-			return nil, err
-		}
-		payload, changed, last = append(payload, part...), rest[size:], s.at+s.size
-	}
-	if !bytes.Equal(changed, original[last:]) {
-		return nil, ErrForeign
-	}
-	return payload, nil
+	return (&arriving{in: &failing{}, more: readSlots(original, find(original), bytes.NewReader(changed))}).all()
 }

@@ -2,11 +2,13 @@ package carrier
 
 import (
 	"bytes"
+	"cmp"
 	"compress/zlib"
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
 	"io"
+	"slices"
 )
 
 // picture hides bytes in PNG: in the colours of pixels that are fully transparent. No viewer shows them, and the picture that a browser
@@ -59,54 +61,43 @@ func (p *pixels) hidden() (at []int) {
 }
 
 // Embed implements [Carrier].
-func (picture) Embed(original, payload []byte) ([]byte, error) {
+func (c picture) Embed(original, payload []byte) ([]byte, error) { return embed(c, original, payload) }
+
+// pour implements [pourer].
+func (picture) pour(w io.Writer, original []byte, payload io.Reader) error {
 	p, err := readPNG(original)
-	if err != nil {
-		if len(payload) > 0 {
-			return nil, wrongSize(len(payload))
-		}
-		return original, nil
-	}
-	at := p.hidden()
-	if len(at) != len(payload) {
-		return nil, wrongSize(len(payload))
+	at := []int(nil)
+	if err == nil {
+		at = p.hidden()
 	}
 	if len(at) == 0 {
-		return original, nil
+		_, err := w.Write(original)
+		return err
 	}
-	for i, where := range at {
-		p.data[where] = payload[i]
-	}
-	return p.write(), nil
+	return p.write(w, func(end int) error {
+		n, _ := slices.BinarySearch(at, end)
+		hidden := make([]byte, n)
+		if _, err := io.ReadFull(payload, hidden); err != nil {
+			return err
+		}
+		for i, where := range at[:n] {
+			p.data[where] = hidden[i]
+		}
+		at = at[n:]
+		return nil
+	})
 }
 
 // Extract implements [Carrier].
 func (picture) Extract(original, changed []byte) ([]byte, error) {
-	before, err := readPNG(original)
-	var at []int
-	if err == nil {
-		at = before.hidden()
-	}
-	if len(at) == 0 {
+	more := readPicture(original, bytes.NewReader(changed))
+	if more == nil {
 		if !bytes.Equal(original, changed) {
 			return nil, ErrForeign
 		}
 		return nil, nil
 	}
-	now, err := readPNG(changed)
-	if err != nil || len(now.data) != len(before.data) || now.depth != before.depth {
-		return nil, ErrForeign
-	}
-	payload := make([]byte, len(at))
-	for i, where := range at {
-		payload[i] = now.data[where]
-		before.data[where] = payload[i]
-	}
-	// What Embed makes of the payload is the only accepted form: any other byte that changed was changed on the way.
-	if !bytes.Equal(before.write(), changed) {
-		return nil, ErrForeign
-	}
-	return payload, nil
+	return (&arriving{in: &failing{}, more: more}).all()
 }
 
 // readPNG reads a picture. The bytes may be hostile.
@@ -241,34 +232,77 @@ func paeth(a, b, c byte) byte {
 
 func distance(p int, v byte) int { return max(p-int(v), int(v)-p) }
 
-// write returns the picture as a file, with the filters and the chunk sizes that it had.
-func (p *pixels) write() []byte {
-	var packed bytes.Buffer
-	w := zlib.NewWriter(&packed)
+// write writes the picture as a file, with the filters and the chunk sizes that it had. Before each row it calls fill with the row's end in
+// the data.
+func (p *pixels) write(w io.Writer, fill func(end int) error) error {
+	if _, err := io.WriteString(w, signature); err != nil {
+		return err
+	}
+	for i, c := range p.chunks {
+		if i == p.idat {
+			if err := p.writeRows(&idatWriter{w: w, most: max(p.most, 1)}, fill); err != nil {
+				return err
+			}
+		}
+		if err := writeChunk(w, c.kind, c.data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *pixels) writeRows(chunks *idatWriter, fill func(end int) error) error {
+	packed := zlib.NewWriter(chunks)
 	row := make([]byte, p.width+1)
 	for y := range p.filters {
+		if err := fill((y + 1) * p.width); err != nil {
+			return err
+		}
 		row[0] = p.filters[y]
 		for x := range p.width {
 			row[x+1] = p.data[y*p.width+x] - p.predict(y, x)
 		}
-		w.Write(row) //nolint:errcheck // a buffer takes all
-	}
-	w.Close()
-	out := []byte(signature)
-	for i, c := range p.chunks {
-		if i == p.idat {
-			for packed.Len() > 0 {
-				out = appendChunk(out, "IDAT", packed.Next(max(p.most, 1)))
-			}
+		if _, err := packed.Write(row); err != nil {
+			return err
 		}
-		out = appendChunk(out, c.kind, c.data)
 	}
-	return out
+	return cmp.Or(packed.Close(), chunks.end())
 }
 
-func appendChunk(out []byte, kind string, data []byte) []byte {
-	out = binary.BigEndian.AppendUint32(out, uint32(len(data)))
-	start := len(out)
+// idatWriter cuts what is written into chunks.
+type idatWriter struct {
+	w    io.Writer
+	most int // bytes of a chunk
+	part []byte
+}
+
+// Write implements [io.Writer].
+func (c *idatWriter) Write(b []byte) (int, error) {
+	for rest := b; len(rest) > 0; {
+		n := min(len(rest), c.most-len(c.part))
+		c.part, rest = append(c.part, rest[:n]...), rest[n:]
+		if len(c.part) == c.most {
+			if err := c.end(); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return len(b), nil
+}
+
+// end ends the chunk.
+func (c *idatWriter) end() error {
+	if len(c.part) == 0 {
+		return nil
+	}
+	err := writeChunk(c.w, "IDAT", c.part)
+	c.part = c.part[:0]
+	return err
+}
+
+func writeChunk(w io.Writer, kind string, data []byte) error {
+	out := binary.BigEndian.AppendUint32(make([]byte, 0, 12+len(data)), uint32(len(data)))
 	out = append(append(out, kind...), data...)
-	return binary.BigEndian.AppendUint32(out, crc32.ChecksumIEEE(out[start:]))
+	_, err := w.Write(binary.BigEndian.AppendUint32(out, crc32.ChecksumIEEE(out[4:])))
+	return err
 }

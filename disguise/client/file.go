@@ -18,7 +18,7 @@ import (
 type Bridge struct {
 	Line        string        `toml:"bridge"`
 	Cover       string        `toml:"cover" help:"what the connections look like, <NAME[:SETTING=VALUE]>; what the bridge line names where it is not given"`
-	Connections int           `toml:"connections" help:"how many connections carry a link at a time; 0 is 1 for each path with the cover https, and else 4"`
+	Connections int           `toml:"connections" help:"how many connections carry a link at a time; 0 is 1 for each path with the cover https, 6 with http, and else 4"`
 	MaxBytes    string        `toml:"max-bytes-per-connection" help:"replace a connection after <SIZE> in either direction, such as 15kB; 0 never does"`
 	MaxAge      time.Duration `toml:"max-age" help:"replace a connection after so long at most; 0 never does"`
 }

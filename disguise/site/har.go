@@ -162,8 +162,7 @@ func (b *builder) entry(e *harEntry) error {
 func (b *builder) add(o *Object) (int, error) {
 	key := o.Method + " " + o.URL
 	if number, found := b.objects[key]; found {
-		before := &b.site.Objects[number]
-		before.Varies = before.Varies || before.Status == o.Status && !bytes.Equal(before.Body, o.Body)
+		b.site.Objects[number].again(o)
 		return number, nil
 	}
 	if b.bytes += int64(len(o.Body)); b.bytes > MaxBodies {
@@ -175,6 +174,12 @@ func (b *builder) add(o *Object) (int, error) {
 	b.objects[key] = len(b.site.Objects)
 	b.site.Objects = append(b.site.Objects, *o)
 	return len(b.site.Objects) - 1, nil
+}
+
+// again notes that another visit got o. The site needed the shorter of both times, as a busy browser or network only adds to it.
+func (o *Object) again(other *Object) {
+	o.Varies = o.Varies || o.Status == other.Status && !bytes.Equal(o.Body, other.Body)
+	o.WaitMS, o.TakeMS = min(o.WaitMS, other.WaitMS), min(o.TakeMS, other.TakeMS)
 }
 
 func (b *builder) load(e *harEntry, number int) error {
@@ -206,6 +211,7 @@ func (b *builder) finish() (*Site, Skipped, error) {
 	if len(b.site.Pages) == 0 {
 		return nil, b.skipped, errors.New("it has no page: no answer of the origin is HTML")
 	}
+	b.site.merge()
 	b.site.link()
 	return b.site, b.skipped, b.site.check()
 }

@@ -74,7 +74,7 @@ func TestShippedSiteIsWhole(t *testing.T) {
 				scripts++
 			}
 		}
-		if scripts != 4 {
+		if scripts != 5 {
 			t.Errorf("the scripts of %s fetched %d objects", document.URL, scripts)
 		}
 		for _, reference := range slices.Concat(loadsOf(document.Body), linksOf(document.Body)) {

@@ -41,7 +41,7 @@ type Object struct {
 	Cookies  []Cookie `json:"cookies"`  // that the answer sets
 	Encoding string   `json:"encoding"` // of the content on the wire, such as gzip
 	Wire     int64    `json:"wire"`     // bytes of the body on the wire, or -1 where nothing was recorded
-	WaitMS   int64    `json:"wait_ms"`  // from the request to the first byte of the answer
+	WaitMS   int64    `json:"wait_ms"`  // from the request to the first byte of the answer, the least of all visits
 	TakeMS   int64    `json:"take_ms"`  // from there to the last one
 	Varies   bool     `json:"varies"`   // another visit got other bytes from the same URL
 	Sum      string   `json:"sum"`      // SHA-256 of the body, in hex

@@ -72,7 +72,7 @@ func TestReadHAR(t *testing.T) {
 	if d := cmp.Diff([]Cookie{{"session", 32, "hex"}}, home.Cookies); d != "" {
 		t.Error(d)
 	}
-	if !home.Varies || home.Type != "text/html" || home.Get("content-type") != "text/html; charset=utf-8" || home.WaitMS != 4 || home.Wire != 1643 {
+	if !home.Varies || home.Type != "text/html" || home.Get("content-type") != "text/html; charset=utf-8" || home.WaitMS != 2 || home.Wire != 1643 {
 		t.Errorf("%+v", home.Header)
 	}
 	if png := s.object(t, "/disc.png?u=1"); png.Varies || !bytes.HasPrefix(png.Body, []byte("\x89PNG")) {

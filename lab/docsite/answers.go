@@ -8,7 +8,6 @@ const (
 	recentBytes  = 150 // for each page
 	searchBytes  = 300 // for each page
 	nextBytes    = 600
-	markBytes    = 96
 )
 
 // mostRecent is how many pages the list of those read last has.
@@ -54,7 +53,7 @@ func (s *Site) api(method, target string) any {
 		return struct {
 			Pages []found `json:"pages"`
 		}{all}
-	case http.MethodPost + " /api/event":
+	case http.MethodPost + " /api/open", http.MethodPost + " /api/event":
 		return struct {
 			OK   bool   `json:"ok"`
 			Next string `json:"next"`

@@ -6,6 +6,7 @@
 package docsite
 
 import (
+	"bytes"
 	"compress/gzip"
 	"crypto/sha256"
 	_ "embed"
@@ -13,6 +14,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"image/png"
 	"io"
 	"io/fs"
 	"math/rand/v2"
@@ -51,7 +53,7 @@ type file struct {
 
 // New makes the site of a directory with Markdown files, and PNG and SVG files that they show.
 func New(docs fs.FS, seed uint64) (*Site, error) {
-	s := &Site{shots: map[string]*shot{}, random: rand.NewChaCha8(sha256.Sum256(fmt.Append(nil, "docsite ", seed))),
+	s := &Site{shots: map[string]*shot{}, random: source(seed, ""),
 		files: map[string]file{"/style.css": {"text/css; charset=utf-8", style}, "/app.js": {"text/javascript; charset=utf-8", script}}}
 	entries, err := fs.ReadDir(docs, ".")
 	if err != nil {
@@ -66,7 +68,7 @@ func New(docs fs.FS, seed uint64) (*Site, error) {
 		case ".md":
 			names = append(names, e.Name())
 		case ".png", ".svg":
-			if err := s.addPicture(docs, e.Name()); err != nil {
+			if err := s.addPicture(docs, e.Name(), seed); err != nil {
 				return nil, fmt.Errorf("%s: %w", e.Name(), err)
 			}
 		}
@@ -82,11 +84,28 @@ func New(docs fs.FS, seed uint64) (*Site, error) {
 		}
 		s.pages = append(s.pages, p)
 	}
+	for i := 1; i < len(s.pages); i += 2 {
+		s.pages[i].content += s.teaser()
+	}
 	s.pages = append([]*page{overview(s.pages), s.gallery()}, s.pages...)
 	return s, nil
 }
 
-func (s *Site) addPicture(docs fs.FS, name string) error {
+func source(seed uint64, of string) *rand.ChaCha8 {
+	return rand.NewChaCha8(sha256.Sum256(fmt.Append(nil, "docsite ", seed, of)))
+}
+
+// Prepare makes the next n answers with each picture, which takes some tenths of a second for each. What comes after them is made when
+// it is asked for.
+func (s *Site) Prepare(n int) {
+	var all sync.WaitGroup
+	for _, picture := range s.shots {
+		all.Go(func() { picture.prepare(n) })
+	}
+	all.Wait()
+}
+
+func (s *Site) addPicture(docs fs.FS, name string, seed uint64) error {
 	body, err := fs.ReadFile(docs, name)
 	if err != nil {
 		return err
@@ -95,8 +114,15 @@ func (s *Site) addPicture(docs fs.FS, name string) error {
 		s.files[picturePath(name)] = file{"image/svg+xml", body}
 		return nil
 	}
-	s.shots[picturePath(name)], err = newShot(body)
-	return err
+	original, err := png.Decode(bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	for _, f := range formats {
+		target := formatted(picturePath(name), f)
+		s.shots[target] = newShot(original, f, source(seed, target))
+	}
+	return nil
 }
 
 // Paths returns the paths of all pages.
@@ -124,7 +150,7 @@ func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if picture, found := s.shots[r.URL.Path]; found {
-		send(w, r, http.StatusOK, "image/png", private, picture.png(s.bytes(markBytes)))
+		send(w, r, http.StatusOK, "image/png", private, picture.answer())
 		return
 	}
 	if answer := s.api(r.Method, r.URL.Path); answer != nil {

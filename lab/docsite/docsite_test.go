@@ -58,7 +58,7 @@ func read(t *testing.T, body []byte) (d document) {
 	for n := range root.Descendants() {
 		for _, a := range n.Attr {
 			switch a.Key {
-			case "href", "src", "action":
+			case "href", "src", "data-src", "action":
 				d.references = append(d.references, a.Val)
 			case "id":
 				d.anchors[a.Val] = true
@@ -133,7 +133,9 @@ func TestVisitsDiffer(t *testing.T) {
 		{"GET", "/api/session?request=x", "application/json", "no-store", 200, true},
 		{"GET", "/api/recent", "application/json", "no-store", 200, true},
 		{"GET", "/api/search", "application/json", "no-store", 200, true},
+		{"POST", "/api/open", "application/json", "no-store", 200, true},
 		{"POST", "/api/event", "application/json", "no-store", 200, true},
+		{"GET", "/pictures/report-icon.png?request=x", "image/png", "private, no-cache", 200, true},
 		{"GET", "/style.css", "text/css; charset=utf-8", "public, max-age=3600", 200, false},
 		{"GET", "/app.js", "text/javascript; charset=utf-8", "public, max-age=3600", 200, false},
 		{"GET", "/pictures/heddle.svg", "image/svg+xml", "public, max-age=3600", 200, false},
@@ -167,6 +169,37 @@ func TestSeed(t *testing.T) {
 	}
 }
 
+// What is prepared are the answers that would have come otherwise, whatever else is asked for.
+func TestPrepare(t *testing.T) {
+	const target = "/pictures/a.png"
+	var picture bytes.Buffer
+	if err := png.Encode(&picture, image.NewGray(image.Rect(0, 0, 8, 8))); err != nil {
+		t.Fatal(err)
+	}
+	made := func() *Site {
+		s, err := New(fstest.MapFS{"a.md": {Data: []byte("# A\n")}, "a.png": {Data: picture.Bytes()}, "b.png": {Data: picture.Bytes()}}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	asked, prepared := made(), made()
+	prepared.Prepare(2)
+	if n := len(prepared.shots[target].ready); n != 2 {
+		t.Fatalf("%d answers are prepared", n)
+	}
+	ask(t, prepared, "GET", "/pictures/b.png")
+	for i := range 3 {
+		_, one := ask(t, asked, "GET", target)
+		if _, other := ask(t, prepared, "GET", target); !bytes.Equal(one, other) {
+			t.Errorf("answer %d is another one", i)
+		}
+	}
+	if one, other := asked.shots[target].answer(), asked.shots["/pictures/b.png"].answer(); bytes.Equal(one, other) {
+		t.Error("two pictures have the same mark")
+	}
+}
+
 func TestRender(t *testing.T) {
 	names := []string{"a.md", "b.md"}
 	for text, want := range map[string]string{
@@ -175,7 +208,8 @@ func TestRender(t *testing.T) {
 		"# A\n\n[here](#place)":                  `<a href="#place">here</a>`,
 		"# A\n\n[away](https://a.example/x.md)":  `<a href="https://a.example/x.md">away</a>`,
 		"# A\n\nSee [`this` file](../dist/x.md)": `<p>See <code>this</code> file</p>`,
-		"# A\n\n![two](two.png)":                 `<img src="/pictures/two.png" alt="two" />`,
+		"# A\n\n![two](two.png)":                 `<img data-src="/pictures/two.png" alt="two" />`,
+		"# A\n\n![two](two.svg)":                 `<img src="/pictures/two.svg" alt="two" />`,
 		"# A\n\n## It's `x`: 2 of 3\n":           `<h2 id="its-x-2-of-3">`,
 		"# A\n\n|a|b|\n|---|---|\n|1|`<`|\n":     `<td><code>&lt;</code></td>`,
 		"# A\n\n```sh\na <b>\n```\n":             `<code class="language-sh">a &lt;b&gt;`,
@@ -192,20 +226,15 @@ func TestRender(t *testing.T) {
 
 // What is shown of a picture is the same at each visit. Around it is room that nobody sees.
 func TestShot(t *testing.T) {
+	const margin = 40
 	original := image.NewNRGBA(image.Rect(0, 0, 60, 40))
 	for i := range 60 * 40 {
 		original.Set(i%60, i/60, color.NRGBA{uint8(i / 60 * 4), 100, 200, 255})
 	}
-	var file bytes.Buffer
-	if err := png.Encode(&file, original); err != nil {
-		t.Fatal(err)
-	}
-	s, err := newShot(file.Bytes())
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := newShot(original, format{"", 2, margin}, source(1, ""))
 	var shown [2]image.Image
 	for i := range shown {
+		var err error
 		if shown[i], err = png.Decode(bytes.NewReader(s.png(bytes.Repeat([]byte{byte(i + 1)}, markBytes)))); err != nil {
 			t.Fatal(err)
 		}
@@ -234,7 +263,10 @@ func TestShot(t *testing.T) {
 	if edge := shown[0].At(margin-1, margin).(color.NRGBA); edge.A == 0 || edge.A > dark {
 		t.Errorf("the shadow is %v", edge)
 	}
-	if _, err := newShot([]byte("GIF")); err == nil {
+	if small := newShot(original, format{"", 10, 0}, nil).image.Rect.Size(); small != image.Pt(6, 4) {
+		t.Errorf("the smaller one has %v", small)
+	}
+	if _, err := New(fstest.MapFS{"a.png": {Data: []byte("GIF")}}, 1); err == nil {
 		t.Error("no PNG became a picture")
 	}
 }

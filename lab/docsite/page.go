@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -29,6 +30,14 @@ const kinds = blackfriday.NoIntraEmphasis | blackfriday.Tables | blackfriday.Fen
 
 func pagePath(name string) string    { return "/" + strings.TrimSuffix(name, ".md") }
 func picturePath(name string) string { return "/pictures/" + name }
+
+// ownPicture is a picture that differs at each visit, which a script loads.
+var ownPicture = regexp.MustCompile(`<img src="([^"]+\.png)"`)
+
+// formatted is where the site has a picture in a format.
+func formatted(picture string, f format) string {
+	return strings.TrimSuffix(picture, ".png") + f.ending + ".png"
+}
 
 // render makes a page of a Markdown file. Links to files that are no page of the site, such as those of the source tree, become text.
 func render(name string, text []byte, names []string) (*page, error) {
@@ -72,7 +81,7 @@ func render(name string, text []byte, names []string) (*page, error) {
 	document.Walk(func(n *blackfriday.Node, entering bool) blackfriday.WalkStatus {
 		return renderer.RenderNode(&out, n, entering)
 	})
-	p.content = markup.HTML(out.String())
+	p.content = markup.HTML(ownPicture.ReplaceAllString(out.String(), `<img data-src="$1"`))
 	return p, nil
 }
 
@@ -131,13 +140,26 @@ func (s *Site) gallery() *page {
 	var m markup.Page
 	m.Put("<h1>Pictures</h1>")
 	for _, target := range slices.Sorted(maps.Keys(s.shots)) {
-		m.Printf(`<p><img src="%s" alt="%s"></p>`, target, strings.TrimSuffix(path.Base(target), ".png"))
+		m.Printf(`<p><img data-src="%s" alt="%s"></p>`, target, strings.TrimSuffix(path.Base(target), ".png"))
 	}
 	return &page{path: "/pictures", title: "Pictures", about: "All pictures of the documentation.", content: markup.HTML(m.String())}
 }
 
 // icon is in the page itself, as it is small.
 const icon = `data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 4 4'%3E%3Cpath d='M1 0v4M3 0v4M0 2h4' stroke='teal'/%3E%3C/svg%3E`
+
+// teaser is what each second page has below its text.
+func (s *Site) teaser() markup.HTML {
+	var m markup.Page
+	m.Put(`<h2>Seen in practice</h2><p>`)
+	for _, target := range slices.Sorted(maps.Keys(s.shots)) {
+		if strings.HasSuffix(target, "-card.png") || strings.HasSuffix(target, "-icon.png") {
+			m.Printf(`<a href="/pictures"><img data-src="%s" alt="%s"></a>`, target, strings.TrimSuffix(path.Base(target), ".png"))
+		}
+	}
+	m.Put("</p>")
+	return markup.HTML(m.String())
+}
 
 // document is a page as one visitor gets it.
 func (s *Site) document(p *page) []byte {

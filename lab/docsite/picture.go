@@ -6,49 +6,92 @@ import (
 	"image/color"
 	"image/draw"
 	"image/png"
+	"math/rand/v2"
+	"sync"
 )
 
-// The ground around a picture, in pixels.
+// markBytes is how long the mark of a visitor is.
+const markBytes = 96
+
+// The shadow of a picture.
 const (
-	margin = 40
-	shadow = 20
-	dark   = 70 // alpha of the shadow beside the picture, of 255
+	shadow = 20 // pixels
+	dark   = 70 // alpha beside the picture, of 255
 )
 
-// shot is a picture as programs for screenshots make it: on a transparent ground, with a shadow. It is half as large as the original.
-type shot struct{ image *image.NRGBA }
+// format is a form in which the site has a picture.
+type format struct {
+	ending string // of its name
+	shrunk int    // how many pixels of the original become one, each way
+	margin int    // of the ground around it, in pixels
+}
 
-func newShot(file []byte) (*shot, error) {
-	original, err := png.Decode(bytes.NewReader(file))
-	if err != nil {
-		return nil, err
-	}
-	half := halved(original)
-	size := half.Bounds().Size()
-	out := image.NewNRGBA(image.Rect(0, 0, size.X+2*margin, size.Y+2*margin))
-	inside := image.Rect(margin, margin, margin+size.X, margin+size.Y)
+var formats = []format{{"", 4, 48}, {"-card", 6, 48}, {"-icon", 12, 36}, {"-banner", 12, 112}}
+
+// shot is a picture as programs for screenshots make it: on a transparent ground, with a shadow. Each answer has a mark of the visitor.
+type shot struct {
+	image *image.NRGBA
+
+	mu     sync.Mutex
+	random *rand.ChaCha8 // of this picture alone, so that its answers do not depend on the order in which pictures are asked for
+	ready  [][]byte
+}
+
+func newShot(original image.Image, f format, random *rand.ChaCha8) *shot {
+	small := scaled(original, f.shrunk)
+	size := small.Bounds().Size()
+	out := image.NewNRGBA(image.Rect(0, 0, size.X+2*f.margin, size.Y+2*f.margin))
+	inside := image.Rect(0, 0, size.X, size.Y).Add(image.Pt(f.margin, f.margin))
 	for y := range out.Rect.Dy() {
 		for x := range out.Rect.Dx() {
 			out.SetNRGBA(x, y, color.NRGBA{A: darkness(distance(x, inside.Min.X, inside.Max.X), distance(y, inside.Min.Y, inside.Max.Y))})
 		}
 	}
-	draw.Draw(out, inside, half, image.Point{}, draw.Src)
-	return &shot{out}, nil
+	draw.Draw(out, inside, small, image.Point{}, draw.Src)
+	return &shot{image: out, random: random}
 }
 
-// halved has the mean of four pixels for each.
-func halved(m image.Image) *image.NRGBA {
+// prepare makes the next n answers.
+func (s *shot) prepare(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for range n {
+		s.ready = append(s.ready, s.marked())
+	}
+}
+
+// answer returns the next answer.
+func (s *shot) answer() []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.ready) == 0 {
+		return s.marked()
+	}
+	first := s.ready[0]
+	s.ready = s.ready[1:]
+	return first
+}
+
+// marked is the file with the mark of another visitor.
+func (s *shot) marked() []byte {
+	mark := make([]byte, markBytes)
+	_, _ = s.random.Read(mark) // it never fails
+	return s.png(mark)
+}
+
+// scaled has the mean of a square of n x n pixels for each.
+func scaled(m image.Image, n int) *image.NRGBA {
 	b := m.Bounds()
-	out := image.NewNRGBA(image.Rect(0, 0, b.Dx()/2, b.Dy()/2))
+	out := image.NewNRGBA(image.Rect(0, 0, b.Dx()/n, b.Dy()/n))
 	for y := range out.Rect.Dy() {
 		for x := range out.Rect.Dx() {
 			var sum [4]uint32
-			for i := range 4 {
-				r, g, bl, a := m.At(b.Min.X+2*x+i%2, b.Min.Y+2*y+i/2).RGBA()
+			for i := range n * n {
+				r, g, bl, a := m.At(b.Min.X+n*x+i%n, b.Min.Y+n*y+i/n).RGBA()
 				sum[0], sum[1], sum[2], sum[3] = sum[0]+r, sum[1]+g, sum[2]+bl, sum[3]+a
 			}
-			mean := color.RGBA64{uint16(sum[0] / 4), uint16(sum[1] / 4), uint16(sum[2] / 4), uint16(sum[3] / 4)}
-			out.Set(x, y, mean)
+			of := uint32(n * n)
+			out.Set(x, y, color.RGBA64{uint16(sum[0] / of), uint16(sum[1] / of), uint16(sum[2] / of), uint16(sum[3] / of)})
 		}
 	}
 	return out

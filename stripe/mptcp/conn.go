@@ -18,14 +18,15 @@ import (
 
 	"heddle/identity"
 	"heddle/internal/netutil"
+	"heddle/internal/unsent"
 	"heddle/path"
 	"heddle/path/group"
 )
 
 const (
-	lookEvery = 50 * time.Millisecond
-	piece     = 64 << 10  // bytes of Write between two checks that enough subflows are up
-	unsent    = 256 << 10 // bytes in the kernel, which it may send over any remaining subflow
+	lookEvery  = 50 * time.Millisecond
+	piece      = 64 << 10  // bytes of Write between two checks that enough subflows are up
+	mostUnsent = 256 << 10 // bytes in the kernel, which it may send over any remaining subflow
 )
 
 // Conn is one connection. Read and Write may be called concurrently.
@@ -73,7 +74,7 @@ func newConn(tcp *net.TCPConn, secure *tls.Conn, min int, degrade bool, patience
 	}
 	c.token = i.token
 	// Since Linux 6.10. Without it, more data moves to the remaining subflows when one fails.
-	_ = c.socket.do(func(fd int) error { return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsent) })
+	_ = c.socket.do(func(fd int) error { return unsent.Set(uintptr(fd), mostUnsent) })
 	return c, nil
 }
 

@@ -29,7 +29,7 @@ type ptFlags struct {
 	config.DisguiseFront
 	Cover       []string      `flag:"cover" help:"what connections look like, <NAME[:SETTING=VALUE]>; a client takes the first one\n(default: a client takes what the bridge line names)"`
 	Tokens      string        `flag:"tokens" help:"let in only clients whose bridge line has a token of <FILE>" complete:"file"`
-	Connections int           `flag:"connections" help:"how many connections carry a link of a client at a time; 0 is 1 with the cover https, and else 4"`
+	Connections int           `flag:"connections" help:"how many connections carry a link of a client at a time; 0 is 1 with the cover https, 6 with http, and else 4"`
 	MaxBytes    string        `flag:"max-bytes-per-connection" help:"replace a connection after <SIZE> in either direction, such as 15kB; 0 never does"`
 	MaxAge      time.Duration `flag:"max-age" help:"replace a connection after so long at most; 0 never does"`
 	MaxLinks    int           `flag:"max-links" help:"how many links a bridge serves at one time"`

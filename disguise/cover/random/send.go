@@ -8,6 +8,7 @@ import (
 	"heddle/disguise/block"
 	"heddle/disguise/cover"
 	"heddle/internal/netutil"
+	"heddle/internal/unsent"
 )
 
 // sender sends blocks on one connection.
@@ -85,7 +86,7 @@ const (
 )
 
 func newPace(c net.Conn) pace {
-	p := pace{bytes: startPace, limit: func(bytes int) error { return limitUnsent(c, bytes) }}
+	p := pace{bytes: startPace, limit: func(bytes int) error { return unsent.Limit(c, bytes) }}
 	p.apply()
 	return p
 }

@@ -59,17 +59,14 @@ func (a *answers) find(key requestKey, size int) ([]byte, bool) {
 	return old.payload, len(old.payload) == size
 }
 
-// keep remembers the payload of an answer, or the seed for it.
-func (a *answers) keep(key requestKey, seed *[32]byte, payload []byte) {
+// keep remembers the payload of an answer of so many bytes, or the seed for it.
+func (a *answers) keep(key requestKey, size int, seed *[32]byte, payload []byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.of[key] != nil {
 		return
 	}
-	one := &answer{key: key, at: a.now(), seed: seed, weight: entryCost + len(payload)}
-	if seed == nil {
-		one.payload = payload
-	}
+	one := &answer{key: key, at: a.now(), seed: seed, payload: payload, weight: entryCost + size}
 	a.of[key] = one
 	a.order = append(a.order, one)
 	a.weight += one.weight

@@ -58,7 +58,9 @@ func (it *item) carries() int {
 type page struct {
 	document int
 	loads    []load
-	live     []int // loads of scripts, each once
+	all      []int // the items of the loads
+	bulk     []int // those of them that carry about as much as the largest does, the largest first
+	live     []int // those of scripts, each once
 	links    []int // documents
 }
 
@@ -82,16 +84,17 @@ type catalogue struct {
 }
 
 // About what an exchange costs beside the target and the bodies, in bytes: headers, and the round trip, during which the connection
-// carries nothing else.
+// carries nothing else. Usual links carry less up than down.
 const (
 	headersCost = 700
 	roundCost   = 1500
+	upCost      = 4 // for each byte
 )
 
 func newCatalogue(s *site.Site, sealed bool) (*catalogue, error) {
 	c := &catalogue{site: s, sealed: sealed, exact: map[string]*item{}, hiding: map[string][]*item{}, plain: map[string]*item{}}
 	_, c.host, _ = strings.Cut(s.Origin, "://")
-	pinned, given := s.Pinned(), tokensOf(s)
+	pinned, given := s.Pinned(), s.Given()
 	same := make([]*item, len(s.Objects)) // the first object with the same grammar
 	for i := range s.Objects {
 		it := newItem(i, &s.Objects[i], pinned[i], given)
@@ -118,9 +121,9 @@ func newCatalogue(s *site.Site, sealed bool) (*catalogue, error) {
 		Hint: "record a site whose scripts send tokens in targets, or POST JSON or forms, and get JSON that differs at each visit; heddle disguise site check shows what is there"}
 }
 
-func newItem(number int, o *site.Object, pinned bool, given map[string]bool) *item {
-	it := &item{Object: o, number: number, cost: headersCost + roundCost + len(o.URL) + len(o.Posted) + len(o.Body)}
-	if !handed(o.URL, given) {
+func newItem(number int, o *site.Object, pinned bool, given site.Tokens) *item {
+	it := &item{Object: o, number: number, cost: headersCost + roundCost + upCost*(len(o.URL)+len(o.Posted)) + len(o.Body)}
+	if !given.In(o.URL) {
 		it.url = carrier.Target.Capacity([]byte(o.URL))
 	}
 	if it.posted = carrier.For(o.PostedType); it.posted != nil {
@@ -208,15 +211,27 @@ func (c *catalogue) page(p site.Page, same []*item) (out page, usable bool) {
 			continue // a browser has kept it
 		}
 		out.loads = append(out.loads, load{it.number, time.Duration(max(0, l.At)) * time.Millisecond})
+		out.all = append(out.all, it.number)
 		if it.live && !slices.Contains(out.live, it.number) {
 			out.live = append(out.live, it.number)
 			up, down = max(up, it.up()), max(down, it.carries())
 		}
 	}
+	out.bulk = c.bulk(out.all)
 	if c.sealed {
 		return out, c.complete(&out)
 	}
 	return out, up > 0 && down > 0
+}
+
+// bulk returns the items that carry at least a tenth of what the largest one does, the largest first.
+func (c *catalogue) bulk(items []int) []int {
+	out, most := slices.Clone(items), 0
+	for _, number := range items {
+		most = max(most, c.items[number].carries())
+	}
+	slices.SortStableFunc(out, func(a, b int) int { return c.items[b].carries() - c.items[a].carries() })
+	return slices.DeleteFunc(out, func(number int) bool { return c.items[number].carries() < max(1, most/10) })
 }
 
 // pack compresses a body as the site did.
@@ -226,40 +241,4 @@ func pack(body []byte) []byte {
 	w.Write(body) //nolint:errcheck // a buffer takes all
 	w.Close()
 	return out.Bytes()
-}
-
-// tokensOf returns the tokens of all targets that stand in a body too: the site made them, so a client may not make its own.
-func tokensOf(s *site.Site) map[string]bool {
-	given := map[string]bool{}
-	for i := range s.Objects {
-		for _, part := range parts(s.Objects[i].URL) {
-			given[part] = false
-		}
-	}
-	for i := range s.Objects {
-		o := &s.Objects[i]
-		if !strings.HasPrefix(o.Type, "text/") && !strings.HasSuffix(o.Type, "json") && !strings.HasSuffix(o.Type, "javascript") {
-			continue
-		}
-		for _, part := range parts(string(o.Body)) {
-			if _, sent := given[part]; sent {
-				given[part] = true
-			}
-		}
-	}
-	return given
-}
-
-// leastToken is the shortest token of a target that can hide something, in bytes.
-const leastToken = 16
-
-// parts are the parts of a text that may be tokens.
-func parts(text string) (all []string) {
-	return slices.DeleteFunc(strings.FieldsFunc(text, func(r rune) bool {
-		return (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && r != '-' && r != '_'
-	}), func(part string) bool { return len(part) < leastToken })
-}
-
-func handed(target string, given map[string]bool) bool {
-	return slices.ContainsFunc(parts(target), func(part string) bool { return given[part] })
 }

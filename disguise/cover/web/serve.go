@@ -2,6 +2,7 @@ package web
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -20,9 +21,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"heddle/disguise/carrier"
 	"heddle/disguise/cover"
 	"heddle/disguise/site"
 	"heddle/internal/draw"
+	"heddle/internal/unsent"
 )
 
 // Bounds of what a visitor can make the bridge hold or wait for.
@@ -36,6 +39,7 @@ const (
 	mostThink    = 300 * time.Millisecond // before an answer, if the site needed as long
 	mostStreams  = 100                    // requests at a time, over HTTP/2
 	mostFresh    = 8                      // answers of them that are held in memory
+	mostUnsent   = 16 << 10               // bytes in the kernel
 )
 
 // quietOf draws how long an idle connection stays open. Websites differ in this.
@@ -87,6 +91,7 @@ func (f *factory) Host(ctx context.Context, c net.Conn, enter cover.Enter) {
 
 // serve is the website for one connection.
 func (f *factory) serve(ctx context.Context, c net.Conn, v *visitor) {
+	_ = unsent.Limit(c, mostUnsent) // without it a client's data wait longer
 	if f.tls != nil {
 		c = tls.Server(c, f.tls)
 	}
@@ -314,16 +319,29 @@ func (v *visitor) differing(w http.ResponseWriter, r *http.Request, it *item, ke
 	// The context of the request is of no use here: it also ends when the visitor has sent her last request, and then she still gets the answers.
 	v.fresh <- struct{}{}
 	defer func() { <-v.fresh }()
-	body := it.Body
-	if it.down > 0 {
-		changed, err := it.answer.Embed(it.Body, v.payload(it, key, tokens))
-		if err != nil {
-			http.Error(w, http.StatusText(http.StatusInternalServerError), http.StatusInternalServerError)
-			return
-		}
-		body = changed
+	if it.down == 0 {
+		v.send(w, r, it, it.Body, it.packed)
+		return
 	}
-	v.send(w, r, it, body, func() []byte { return pack(body) })
+	hidden := v.hide(it, key, tokens)
+	defer hidden.Close()
+	if v.sealed { // a client's answer has a length too
+		var body bytes.Buffer
+		_ = carrier.Write(&body, it.answer, it.Body, hidden) // neither of them fails
+		v.send(w, r, it, body.Bytes(), func() []byte { return pack(body.Bytes()) })
+		return
+	}
+	out := io.Writer(w)
+	if v.compresses(w, r, it) {
+		packed := gzip.NewWriter(w)
+		defer packed.Close()
+		out = packed
+	}
+	w.WriteHeader(it.Status)
+	if r.Method == http.MethodHead {
+		return
+	}
+	_ = carrier.Write(out, it.answer, it.Body, hidden) // the connection ends if it fails
 }
 
 // think waits as long as the site did before it answered, or half as long at least. It is the same for everybody.
@@ -331,38 +349,6 @@ func think(it *item) {
 	if most := min(time.Duration(it.WaitMS)*time.Millisecond, mostThink); most > 0 {
 		time.Sleep(most/2 + time.Duration(draw.Below(int(most/2)+1)))
 	}
-}
-
-// payload returns what to hide: blocks for a client, and random bytes for others.
-func (v *visitor) payload(it *item, key requestKey, tokens bool) []byte {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	number := v.payloads
-	if it.carries() > 0 {
-		v.payloads++
-	}
-	if tokens {
-		if old, found := v.seen.find(key, it.down); found {
-			return old
-		}
-	}
-	seed := new([32]byte)
-	_, _ = rand.Read(seed[:]) // it never fails
-	payload := expand(*seed, it.down)
-	if v.feed != nil && it.carries() > 0 && !v.sealed {
-		useful, err := v.feed.Fill(payload[headSize:])
-		if err != nil {
-			v.leave()
-		} else {
-			v.heads.next = number
-			v.heads.seal(payload, head{uint32(min(v.feed.Waiting(), 1<<31)), useful > 0})
-			seed = nil
-		}
-	}
-	if tokens {
-		v.seen.keep(key, seed, payload)
-	}
-	return payload
 }
 
 // stable answers with an object as it was recorded: the same bytes for everybody, with ranges and conditions.

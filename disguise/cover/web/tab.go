@@ -199,7 +199,7 @@ type flight struct {
 	load    bool  // of the page, as it was recorded
 	useful  bool  // the request hides more than padding
 	said    *head // what the bridge says of the link; may be nil
-	arrived int   // bytes of blocks inside TLS
+	arrived int   // bytes of blocks that are not asked for any more
 }
 
 // exchange fetches one item.
@@ -260,32 +260,76 @@ func (t *tab) answer(it *flight, r *http.Response) error {
 			return err
 		}
 	}
+	if r.StatusCode == http.StatusNotModified && it.Get("etag") != "" {
+		return nil
+	}
+	if r.StatusCode != it.Status {
+		return t.errOtherAnswer(it.item, r.StatusCode)
+	}
 	body, err := bodyOf(it.item, r)
 	if err != nil {
 		return err
 	}
-	if r.StatusCode == http.StatusNotModified && it.Get("etag") != "" {
-		return nil
+	if it.down > 0 {
+		body = carrier.Reader(it.answer, it.Body, body)
 	}
-	if body == nil || r.StatusCode != it.Status || it.Fresh() == "" && !bytes.Equal(body, it.Body) {
+	switch err := t.takeBody(it, body); {
+	case errors.Is(err, carrier.ErrForeign):
+		return t.errOtherAnswer(it.item, r.StatusCode)
+	case err != nil:
+		return err
+	}
+	if n, err := io.CopyN(io.Discard, r.Body, 1); n > 0 || !errors.Is(err, io.EOF) {
 		return t.errOtherAnswer(it.item, r.StatusCode)
 	}
+	if it.said == nil {
+		return t.unknown(it.item)
+	}
+	return nil
+}
+
+// takeBody takes what a body hides while it arrives, or looks at a body that hides nothing. It fails with [carrier.ErrForeign] if the body is
+// another one than the bridge has.
+func (t *tab) takeBody(it *flight, body io.Reader) error {
 	if it.down == 0 {
-		return t.unknown(it.item)
+		b, err := io.ReadAll(body)
+		if err == nil && it.Fresh() == "" && !bytes.Equal(b, it.Body) {
+			err = carrier.ErrForeign
+		}
+		return err
 	}
-	payload, err := it.answer.Extract(it.Body, body)
-	if err != nil {
-		return t.errOtherAnswer(it.item, r.StatusCode)
+	if !t.sealed && it.carries() > 0 {
+		first := make([]byte, headSize)
+		if _, err := io.ReadFull(body, first); err != nil {
+			return err
+		}
+		if said, ok := t.heads.open(first); ok {
+			t.known, it.said = true, &said
+			t.visit.heard(it, said)
+			return t.takeBlocks(body)
+		}
 	}
-	if t.sealed || it.carries() == 0 {
-		return t.unknown(it.item)
+	_, err := io.Copy(io.Discard, body)
+	return err
+}
+
+// takeBlocks passes blocks on.
+func (t *tab) takeBlocks(in io.Reader) error {
+	b := make([]byte, partSize)
+	for {
+		n, err := in.Read(b)
+		if n > 0 {
+			if err := t.feed.Take(b[:n]); err != nil {
+				return err
+			}
+		}
+		switch {
+		case err == io.EOF: //nolint:errorlint // as readers return it
+			return nil
+		case err != nil:
+			return err
+		}
 	}
-	said, ok := t.heads.open(payload)
-	if !ok {
-		return t.unknown(it.item)
-	}
-	t.known, it.said = true, &said
-	return t.feed.Take(payload[headSize:])
 }
 
 // unknown fails if an answer without blocks shows that the bridge does not know the client any more.
@@ -296,25 +340,18 @@ func (t *tab) unknown(it *item) error {
 	return nil
 }
 
-// bodyOf reads the body of an answer. It returns nil if the body is larger than it can be.
-func bodyOf(it *item, r *http.Response) ([]byte, error) {
-	most := len(it.Body) + 2*it.down + mostSlack
-	in := io.Reader(&io.LimitedReader{R: r.Body, N: int64(most)})
-	if r.Header.Get("Content-Encoding") == "gzip" {
-		unpacked, err := gzip.NewReader(in)
-		if err != nil {
-			return nil, err
-		}
-		in = io.LimitReader(unpacked, int64(most))
+// bodyOf reads the body of an answer, but not more than it can have.
+func bodyOf(it *item, r *http.Response) (io.Reader, error) {
+	most := int64(len(it.Body) + 2*it.down + mostSlack)
+	in := io.LimitReader(r.Body, most)
+	if r.Header.Get("Content-Encoding") != "gzip" {
+		return in, nil
 	}
-	body, err := io.ReadAll(in)
+	unpacked, err := gzip.NewReader(in)
 	if err != nil {
 		return nil, err
 	}
-	if n, err := io.CopyN(io.Discard, r.Body, 1); n > 0 || !errors.Is(err, io.EOF) {
-		return nil, nil
-	}
-	return body, nil
+	return io.LimitReader(unpacked, most), nil
 }
 
 // errStranger ends a connection whose bridge does not know the link any more, or got other bytes than the client sent.

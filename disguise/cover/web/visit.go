@@ -18,7 +18,7 @@ type visit struct {
 	cookies []*http.Cookie
 	flights int // requests on the way
 	held    int // bytes that the bridge held for the client when it last said so
-	asked   int // bytes that the answers on the way carry
+	asked   int // bytes that answers carry which the bridge has yet to fill
 	backoff time.Duration
 	poll    time.Time     // when to ask the bridge whether it holds something
 	change  chan struct{} // closed at each change that others wait for
@@ -39,8 +39,14 @@ type view struct {
 const (
 	pollFirst   = 20 * time.Millisecond
 	pollLongest = time.Minute
+	// pollRoom is for how many bytes a client asks: a cell of Tor in TLS.
+	pollRoom = 600
+	// mostPolled is from how many requests on the way on a client asks for nothing more: their answers tell.
+	mostPolled = 2
 	// leastBulk is from how many bytes on a client goes through pages rather than repeating what scripts fetch.
 	leastBulk = 16 << 10
+	// leastPromise is how much a connection fetches by a page that it opens, in bytes.
+	leastPromise = 64 << 10
 )
 
 func newVisit(c *catalogue) *visit {
@@ -82,11 +88,12 @@ func (v *visit) next(p *view, s sender, now time.Time) (out *flight, hidden []by
 	defer v.mu.Unlock()
 	var it *item
 	up, want := s.waiting(), v.held-v.asked-v.promised(p)
-	due := v.polls(p) && v.flights == 0 && !now.Before(v.poll)
+	polls := v.polls(p) && v.flights < mostPolled
+	due := polls && !now.Before(v.poll)
 	next, at := v.scheduled(p, want)
 	loads := next >= 0 && !now.Before(at)
 	if p.opening || !loads && up == 0 && want <= 0 && !due {
-		return nil, nil, v.pause(p, next >= 0, at), nil
+		return nil, nil, v.pause(p, polls, next >= 0, at), nil
 	}
 	switch {
 	case loads:
@@ -94,11 +101,16 @@ func (v *visit) next(p *view, s sender, now time.Time) (out *flight, hidden []by
 		p.rest = slices.Delete(p.rest, next, next+1)
 		p.loading++
 	default:
-		if it = v.choose(p, up, want, next >= 0); it == nil {
-			return nil, nil, v.pause(p, next >= 0, at), nil
+		polling := up == 0 && want <= 0
+		if due {
+			want = max(want, pollRoom)
 		}
-		if up == 0 && want <= 0 {
+		if it = v.choose(p, up, want, next >= 0); it == nil {
+			return nil, nil, v.pause(p, false, next >= 0, at), nil
+		}
+		if polling {
 			v.backoff = min(v.backoff*2, pollLongest)
+			v.pollLater(now)
 		}
 	}
 	v.flights++
@@ -112,19 +124,21 @@ func (v *visit) polls(p *view) bool {
 	return p.page != nil || !slices.ContainsFunc(v.views, func(other *view) bool { return other.page != nil })
 }
 
-// promised returns the bytes that the pages carry which other connections open for what waits. v.mu is held.
+// promised returns the bytes of what waits that other connections will fetch by the pages that they open. v.mu is held.
 func (v *visit) promised(but *view) (bytes int) {
 	for _, p := range v.views {
 		if p != but && p.opening && !p.first {
-			bytes += v.room(p.page) - v.items[p.page.document].carries() // that is asked for
+			room := v.room(p.page) - v.items[p.page.document].carries() // that is asked for
+			bytes += min(room, max(v.held/len(v.views), leastPromise))
 		}
 	}
 	return bytes
 }
 
-// pause is for a connection that has nothing to fetch, or only at a time. v.mu is held.
-func (v *visit) pause(p *view, timed bool, at time.Time) *pause {
-	out := &pause{v.change, v.poll, v.flights > 0 || !v.polls(p), p.opening}
+// pause is for a connection that has nothing to fetch, or only at a time. polls tells that it asks the bridge when it is time for that.
+// v.mu is held.
+func (v *visit) pause(p *view, polls, timed bool, at time.Time) *pause {
+	out := &pause{v.change, v.poll, !polls, p.opening}
 	if timed && !p.opening && (out.untimed || at.Before(out.until)) {
 		out.until, out.untimed = at, false
 	}
@@ -149,7 +163,7 @@ func (v *visit) scheduled(p *view, want int) (next int, at time.Time) {
 type pause struct {
 	change  <-chan struct{}
 	until   time.Time
-	untimed bool // not until a time: an answer is on the way
+	untimed bool // not until a time
 	deaf    bool // what waits to be sent has to wait for the change too
 }
 
@@ -163,16 +177,40 @@ func (v *visit) choose(p *view, up, want int, scheduled bool) *item {
 	case v.sealed && want >= leastBulk && up == 0:
 		return nil
 	case !v.sealed && want >= leastBulk:
-		if len(p.rest) == 0 {
+		i := v.fitting(p, want/len(v.views))
+		if i < 0 {
 			return v.open(p, want)
 		}
-		it := v.items[p.rest[0].number]
+		it := v.items[p.rest[i].number]
 		if up <= it.up() || v.flights > 0 && draw.Below(2) == 0 { // or else what goes up would wait for long
-			p.rest = p.rest[1:]
+			p.rest = slices.Delete(p.rest, i, i+1)
 			return it
 		}
 	}
+	if want >= leastBulk { // which pages bring
+		want = 0
+	}
 	return v.live(p.page, up, want)
+}
+
+// fitting returns which load of the page carries so many bytes with the least room to spare, or as many as any does. It returns -1 if no
+// load is worth a round trip. v.mu is held.
+func (v *visit) fitting(p *view, want int) (best int) {
+	best = -1
+	for i, l := range p.rest {
+		n := v.items[l.number].carries()
+		if !slices.Contains(p.page.bulk, l.number) {
+			continue
+		}
+		if best < 0 {
+			best = i
+			continue
+		}
+		if old := v.items[p.rest[best].number].carries(); old < want && n > old || n >= want && n < old {
+			best = i
+		}
+	}
+	return best
 }
 
 // open goes to the page that carries so many bytes at the least cost, and fetches its document. A page that other connections show costs
@@ -211,8 +249,12 @@ func (v *visit) price(p *page, want int, whole bool) float64 {
 	want = max(want, leastDown)
 	document := v.items[p.document]
 	cost, carried := document.cost, document.carries()
-	for _, l := range p.loads {
-		it := v.items[l.number]
+	loads := p.bulk
+	if whole {
+		loads = p.all
+	}
+	for _, number := range loads {
+		it := v.items[number]
 		if carried >= want && (!whole || it.media()) {
 			continue
 		}
@@ -236,24 +278,24 @@ func (v *visit) room(p *page) int {
 	return n
 }
 
-// live returns what a script of a page fetches again, with the least cost for so many bytes. v.mu is held.
+// live returns what a script of a page fetches again, with the least cost for so many bytes both ways. v.mu is held.
 func (v *visit) live(p *page, up, want int) (best *item) {
 	least := 0
 	for _, number := range p.live {
 		it := v.items[number]
-		need, room := up, it.up()
-		if up == 0 {
-			need, room = max(want, 1), it.carries()
-		}
-		if room == 0 {
+		if up > 0 && it.up() == 0 || up == 0 && it.carries() == 0 {
 			continue
 		}
-		if cost := (need + room - 1) / room * it.cost; best == nil || cost < least {
+		rounds := max(1, exchanges(up, it.up()), exchanges(want, it.carries()))
+		if cost := rounds * it.cost; best == nil || cost < least {
 			best, least = it, cost
 		}
 	}
 	return best
 }
+
+// exchanges is how many exchanges so many bytes need.
+func exchanges(bytes, room int) int { return (max(bytes, 0) + max(room, 1) - 1) / max(room, 1) }
 
 // done notes the end of an exchange.
 func (v *visit) done(p *view, it *flight) {
@@ -267,16 +309,25 @@ func (v *visit) done(p *view, it *flight) {
 	if p.page != nil && v.items[p.page.document] == it.item {
 		p.opening = false
 	}
-	useful := it.useful
-	if it.said != nil {
-		v.held = int(it.said.held)
-		useful = useful || it.said.useful
-	}
-	if useful {
+	if it.useful || it.said != nil && it.said.useful {
 		v.backoff = pollFirst
 	}
-	// No fixed period.
-	v.poll = time.Now().Add(v.backoff/2 + time.Duration(draw.Below(int(v.backoff))))
+	v.pollLater(time.Now())
+	v.changed()
+}
+
+// pollLater sets when the client asks next, at no fixed period. v.mu is held.
+func (v *visit) pollLater(now time.Time) {
+	v.poll = now.Add(v.backoff/2 + time.Duration(draw.Below(int(v.backoff))))
+}
+
+// heard notes what the bridge said when it filled an answer.
+func (v *visit) heard(it *flight, said head) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.asked -= it.carries() - it.arrived
+	it.arrived = it.carries()
+	v.held = int(said.held)
 	v.changed()
 }
 

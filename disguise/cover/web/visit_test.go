@@ -189,9 +189,9 @@ func TestAnswers(t *testing.T) {
 	a.now = func() time.Time { return now }
 	key := func(n byte) requestKey { return keyOf("GET", string(n), nil) }
 	seed := [32]byte{1}
-	a.keep(key(1), &seed, expand(seed, 100))
-	a.keep(key(2), nil, noise(100))
-	a.keep(key(2), nil, make([]byte, 100)) // the first counts
+	a.keep(key(1), 100, &seed, nil)
+	a.keep(key(2), 100, nil, noise(100))
+	a.keep(key(2), 100, nil, make([]byte, 100)) // the first counts
 	for n, want := range [][]byte{nil, expand(seed, 100), noise(100)} {
 		if got, found := a.find(key(byte(n)), 100); found != (n > 0) || !bytes.Equal(got, want) {
 			t.Errorf("answer %d: %v, %x", n, found, got)
@@ -206,9 +206,9 @@ func TestAnswers(t *testing.T) {
 	}
 	for n := range byte(70) {
 		if n%2 == 0 {
-			a.keep(key(n), &seed, make([]byte, 1<<20))
+			a.keep(key(n), 1<<20, &seed, nil)
 		} else {
-			a.keep(key(n), nil, make([]byte, 1<<20))
+			a.keep(key(n), 1<<20, nil, make([]byte, 1<<20))
 		}
 	}
 	if a.weight > mostWeight || len(a.of) != 63 || a.of[key(6)] != nil || a.of[key(7)] == nil {
@@ -301,20 +301,22 @@ func TestShowsDifferentPages(t *testing.T) {
 	}
 }
 
-// While a connection opens a large page, others do not open one for the same bytes.
+// While a connection opens a page for what waits, others open one only for what it will not fetch.
 func TestOnePageForWhatWaits(t *testing.T) {
-	v := factoryOf(t, cover.Options{}).visit
-	a, b := &view{page: &v.pages[0]}, &view{page: &v.pages[0]}
-	v.enter(a)
-	v.enter(b)
-	v.held = 200_000
-	for _, p := range []*view{a, b} {
-		if _, _, _, err := v.next(p, nothing{}, time.Now().Add(time.Second)); err != nil {
-			t.Fatal(err)
+	for held, both := range map[int]bool{75_000: false, 600_000: true} {
+		v := shippedFactory(t).visit
+		a, b := &view{page: &v.pages[0]}, &view{page: &v.pages[0]}
+		v.enter(a)
+		v.enter(b)
+		v.held = held
+		for _, p := range []*view{a, b} {
+			if _, _, _, err := v.next(p, nothing{}, time.Now().Add(time.Second)); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	if !a.opening || b.opening {
-		t.Errorf("the first one opens a page: %v, and the second one: %v", a.opening, b.opening)
+		if !a.opening || b.opening != both {
+			t.Errorf("for %d bytes the first one opens %s: %v, and the second one %s: %v", held, v.items[a.page.document].URL, a.opening, v.items[b.page.document].URL, b.opening)
+		}
 	}
 }
 

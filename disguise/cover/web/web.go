@@ -34,8 +34,11 @@ const Claim = "a website that anybody can browse, with payload in tokens, pictur
 	"how much is sent nor when: what scripts fetch follows your traffic, so a filter that learnt from such connections tells them from visitors'; " +
 	"who has the recording finds tokens that no script made"
 
+// browserConnections is how many connections browsers have to one website over HTTP/1.1 at most.
+const browserConnections = 6
+
 func init() {
-	cover.Register(cover.Kind{Name: Name, Number: Number, Claim: Claim, Streams: true, Origin: true, New: New, Local: []string{"site", "agent"}, Both: []string{"site"},
+	cover.Register(cover.Kind{Name: Name, Number: Number, Claim: Claim, Streams: true, Origin: true, New: New, Connections: browserConnections, Local: []string{"site", "agent"}, Both: []string{"site"},
 		Args: map[string]string{
 			"site":  "the file of the recorded site; both sides need the same one",
 			"agent": "the User-Agent of the client's requests (default: a Chromium on Linux)",

@@ -39,6 +39,12 @@ const about = "Heddle's own documentation as a website, recorded by lab/docsite/
 // patience bounds one page on a busy machine.
 const patience = 2 * time.Minute
 
+// prepared is how many answers with each picture are made before the browser starts. Each picture is on about so many pages.
+const prepared = 12 * visits
+
+// visits is how often each page is visited.
+const visits = 2
+
 func main() {
 	lab.MaybeEnter()
 	heddle := flag.String("heddle", "bin/heddle", "the binary that imports the archive")
@@ -58,6 +64,7 @@ func run(ctx context.Context, heddle, docs, out string) (err error) {
 	if err != nil {
 		return err
 	}
+	s.Prepare(prepared)
 	temp, err := os.MkdirTemp("", "heddle-docsite-")
 	if err != nil {
 		return err
@@ -77,7 +84,7 @@ func run(ctx context.Context, heddle, docs, out string) (err error) {
 	return nil
 }
 
-// visit visits each page of the site twice, and writes an HTTP archive.
+// visit visits all pages of the site, several times, and writes an HTTP archive.
 func visit(ctx context.Context, s *docsite.Site, archive string) (err error) {
 	home := netip.MustParseAddr("127.0.0.1")
 	in, err := lab.Up(ctx, lab.World{Name: "docsite", Hosts: []lab.HostSpec{{Name: "a"}}, Names: []lab.NameSpec{{Name: name, Addr: home}}}, lab.Options{})
@@ -100,7 +107,7 @@ func visit(ctx context.Context, s *docsite.Site, archive string) (err error) {
 	for _, target := range s.Paths() {
 		pages = append(pages, "http://"+name+target)
 	}
-	order := map[string]any{"archive": archive, "timeout": patience.Milliseconds(), "pages": slices.Repeat(pages, 2), "lost": "http://" + name + "/nothing"}
+	order := map[string]any{"archive": archive, "timeout": patience.Milliseconds(), "pages": slices.Repeat(pages, visits), "lost": "http://" + name + "/nothing"}
 	_, err = browser.Script{Text: script, Order: order,
 		Args: []string{"--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--no-proxy-server", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE " + name}}.Run(ctx, host)
 	return err

@@ -1,0 +1,52 @@
+package carrier
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"testing"
+	"testing/iotest"
+)
+
+// What is hidden arrives the same by parts, and a failure of the network is not taken for another object.
+func TestReader(t *testing.T) {
+	for _, e := range examples() {
+		t.Run(e.kind+"/"+e.what, func(t *testing.T) {
+			c, payload := For(e.kind), random(e.capacity)
+			changed, err := c.Embed(e.object, payload)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := io.ReadAll(Reader(c, e.object, iotest.OneByteReader(bytes.NewReader(changed))))
+			if err != nil || !bytes.Equal(got, payload) {
+				t.Fatalf("%v: %x, want %x", err, got, payload)
+			}
+			broken := errors.New("broken")
+			if _, err := io.ReadAll(Reader(c, e.object, io.MultiReader(bytes.NewReader(changed[:len(changed)/2]), iotest.ErrReader(broken)))); !errors.Is(err, broken) {
+				t.Errorf("the network broke: %v", err)
+			}
+			for _, other := range [][]byte{nil, changed[:len(changed)-1], append(bytes.Clone(changed), ' ')} {
+				if _, err := io.ReadAll(Reader(c, e.object, bytes.NewReader(other))); !errors.Is(err, ErrForeign) {
+					t.Errorf("%d bytes of %d: %v", len(other), len(changed), err)
+				}
+			}
+		})
+	}
+}
+
+// Pictures and media give what they hide before all of them is there.
+func TestReaderIsEarly(t *testing.T) {
+	for kind, object := range map[string][]byte{"image/png": disc(200), "video/mp4": bytes.Repeat(segment(), 20)} {
+		c := For(kind)
+		payload := random(c.Capacity(object))
+		changed, err := c.Embed(object, payload)
+		if err != nil {
+			t.Fatal(err)
+		}
+		half := bytes.NewReader(changed[:len(changed)/2])
+		got, err := io.ReadAll(Reader(c, object, io.MultiReader(half, iotest.ErrReader(io.ErrUnexpectedEOF))))
+		if !errors.Is(err, io.ErrUnexpectedEOF) || len(got) < len(payload)/3 || !bytes.HasPrefix(payload, got) {
+			t.Errorf("%s: half of it gives %d bytes of %d: %v", kind, len(got), len(payload), err)
+		}
+	}
+}

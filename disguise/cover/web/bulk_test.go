@@ -1,0 +1,175 @@
+package web
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"heddle/disguise/carrier"
+	"heddle/disguise/cover"
+)
+
+func shippedFactory(t *testing.T) *factory {
+	t.Helper()
+	return factoryOf(t, cover.Options{Args: map[string]string{"site": "../../../dist/site-docs.db"}})
+}
+
+// gallery is a view of the page with all pictures, of which nothing but the document was loaded.
+func gallery(t *testing.T, f *factory) *view {
+	t.Helper()
+	for i := range f.pages {
+		if p := &f.pages[i]; f.items[p.document].URL == "/pictures" {
+			v := &view{page: p, rest: append([]load(nil), p.loads...)}
+			f.visit.enter(v)
+			return v
+		}
+	}
+	t.Fatal("there is no page with pictures")
+	return nil
+}
+
+// A connection takes the picture that fits best, and nothing that is not worth a round trip.
+func TestTakesWhatFits(t *testing.T) {
+	f := shippedFactory(t)
+	p := gallery(t, f)
+	for _, want := range []int{1, 60_000, 100_000, 10_000_000} {
+		i := f.visit.fitting(p, want)
+		if i < 0 {
+			t.Fatalf("nothing for %d bytes", want)
+		}
+		got := f.items[p.rest[i].number].carries()
+		for _, l := range p.rest {
+			other := f.items[l.number]
+			if n := other.carries(); n >= want && got > n && n > 26_000 || got < want && n > got {
+				t.Errorf("for %d bytes it takes one that carries %d, and there is one for %d", want, got, n)
+			}
+		}
+	}
+	var left []load
+	for _, l := range p.rest {
+		if f.items[l.number].Type != "image/png" {
+			left = append(left, l)
+		}
+	}
+	if p.rest = left; len(left) == 0 || f.visit.fitting(p, 100_000) >= 0 {
+		t.Errorf("JSON is taken for much: %d loads", len(left))
+	}
+}
+
+// What scripts fetch is chosen for what goes up and for what comes down.
+func TestLiveFits(t *testing.T) {
+	f := shippedFactory(t)
+	p := gallery(t, f)
+	for _, c := range []struct {
+		up, want int
+		method   string
+	}{{57, 0, "GET"}, {600, 0, "POST"}, {57, 500, "POST"}, {0, 500, "GET"}} {
+		it := f.visit.live(p.page, c.up, c.want)
+		if it.Method != c.method || it.up() < c.up || it.carries() < c.want {
+			t.Errorf("for %d bytes up and %d down it is %s %.20s with %d and %d", c.up, c.want, it.Method, it.URL, it.up(), it.carries())
+		}
+	}
+}
+
+// A client asks again before an answer is there, since that one may have left too early, but not a third time. An answer to it carries a cell of Tor.
+func TestAsksTwice(t *testing.T) {
+	v := shippedFactory(t).visit
+	p := gallery(t, &factory{catalogue: v.catalogue, visit: v})
+	later := time.Now()
+	for n := range mostPolled + 1 {
+		later = later.Add(time.Hour)
+		f, _, pause, err := v.next(p, nothing{}, later)
+		if err != nil || (f != nil) != (n < mostPolled) || f != nil && f.carries() < pollRoom || f == nil && !pause.untimed {
+			t.Errorf("time %d: %+v, %+v, %v", n, f, pause, err)
+		}
+	}
+}
+
+// filled returns an answer with a picture for a client, and the client's end.
+func filled(t *testing.T, f *factory, server *veiled) (*item, *hiding, *tab) {
+	t.Helper()
+	p := gallery(t, f)
+	client, parameters, err := f.Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	end, err := f.Server(parameters)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := &visitor{factory: f}
+	v.begin()
+	v.welcome(server, end.(*guest))
+	it := f.items[p.page.bulk[0]]
+	tab := client.(*tab)
+	tab.feed = newVeiled(1, 2)
+	return it, v.hide(it, requestKey{}, true).(*hiding), tab
+}
+
+// The client takes what a picture hides while the picture arrives, and knows from its head what the bridge holds beside that.
+func TestTakesPicturesEarly(t *testing.T) {
+	f, server := shippedFactory(t), newVeiled(2, 1)
+	server.Send(noise(2_000_000))
+	it, hidden, tab := filled(t, f, server)
+	var body bytes.Buffer
+	if err := carrier.Write(&body, it.answer, it.Body, hidden); err != nil {
+		t.Fatal(err)
+	}
+	f.visit.asked = it.carries()
+	half := carrier.Reader(it.answer, it.Body, io.MultiReader(io.LimitReader(&body, int64(body.Len()/2)), iotest.ErrReader(io.ErrUnexpectedEOF)))
+	one := &flight{item: it}
+	if err := tab.takeBody(one, half); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("half of a picture: %v", err)
+	}
+	got := tab.feed.(*veiled).Received()
+	if len(got) < it.carries()/3 || !bytes.HasPrefix(noise(2_000_000), got) {
+		t.Errorf("half of a picture brings %d bytes of %d", len(got), it.carries())
+	}
+	if held := f.visit.held; f.visit.asked != 0 || held < 2_000_000-it.carries() || held > 2_010_000-it.carries() {
+		t.Errorf("it asks for %d bytes yet, and the bridge holds %d", f.visit.asked, held)
+	}
+}
+
+// An answer that is on its way carries what comes to the bridge meanwhile.
+func TestHidesLate(t *testing.T) {
+	f, server := shippedFactory(t), newVeiled(2, 1)
+	it, hidden, tab := filled(t, f, server)
+	begin := make([]byte, hiddenPart)
+	if _, err := io.ReadFull(hidden, begin); err != nil {
+		t.Fatal(err)
+	}
+	server.Send(noise(10_000))
+	rest, err := io.ReadAll(hidden)
+	if err != nil || len(begin)+len(rest) != it.down {
+		t.Fatalf("%d bytes, %v", len(rest), err)
+	}
+	if err := tab.feed.Take(append(begin, rest...)[headSize:]); err != nil {
+		t.Fatal(err)
+	}
+	if got := tab.feed.(*veiled).Received(); !bytes.Equal(got, noise(10_000)) {
+		t.Errorf("%d bytes arrived", len(got))
+	}
+}
+
+// Whoever repeats a request gets the same answer again, even if the first one was broken off.
+func TestAnswerThatBroke(t *testing.T) {
+	for name, feed := range map[string]*veiled{"client": newVeiled(2, 1), "stranger": nil} {
+		f := shippedFactory(t)
+		it, hidden, _ := filled(t, f, newVeiled(2, 1))
+		if feed == nil {
+			hidden = (&visitor{factory: f}).hide(it, requestKey{}, true).(*hiding)
+		}
+		begin := make([]byte, 3*hiddenPart+100)
+		if _, err := io.ReadFull(hidden, begin); err != nil {
+			t.Fatal(err)
+		}
+		hidden.Close()
+		again, err := io.ReadAll((&visitor{factory: f}).hide(it, requestKey{}, true))
+		if err != nil || len(again) != it.down || !bytes.HasPrefix(again, begin) {
+			t.Errorf("%s: %d bytes of %d, the same as before: %v, %v", name, len(again), it.down, bytes.HasPrefix(again, begin), err)
+		}
+	}
+}
