@@ -3,6 +3,7 @@ package bridge
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"crypto/tls"
 	"encoding/base64"
 	"encoding/binary"
@@ -16,6 +17,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -368,3 +370,61 @@ func BenchmarkWebsite(b *testing.B) {
 type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) { return len(b), nil }
+
+// ending is a path of a program that may have ended: then nothing more is sent.
+type ending struct {
+	path.Path
+	over atomic.Bool
+}
+
+func (e *ending) Dial(ctx context.Context, to path.Target) (net.Conn, error) {
+	c, err := path.Dial(ctx, e.Path, to)
+	return &endingConn{c, e}, err
+}
+
+type endingConn struct {
+	net.Conn
+	of *ending
+}
+
+func (c *endingConn) Write(b []byte) (int, error) {
+	if c.of.over.Load() {
+		return 0, net.ErrClosed
+	}
+	return c.Conn.Write(b)
+}
+
+// A program that ends says so: the bridge forgets the link at once, and not when its patience is over.
+func TestLeave(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{random.Name, web.Name, web.NameTLS} {
+		t.Run(name, func(t *testing.T) {
+			var s *setup
+			var o client.Options
+			patient := func(o *Options) { o.Link.Patience = time.Hour }
+			if name == random.Name {
+				s = start(t, patient)
+				o = s.options()
+			} else {
+				s, o = startWeb(t, name, patient)
+			}
+			by := &ending{Path: path.NewSystem(0)}
+			o.Paths = []client.Path{{Name: "a", Path: by}}
+			m, err := client.NewMany(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, err := m.Dial(t.Context(), path.At(tcptest.Serve(t, tcptest.Echo)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			if n := len(s.Status().Links); n != 1 {
+				t.Fatalf("%d links", n)
+			}
+			m.Leave()
+			by.over.Store(true)
+			polltest.Await(t, "the bridge forgets the link", func() bool { return len(s.Status().Links) == 0 })
+		})
+	}
+}

@@ -103,8 +103,7 @@ func (s *Session) start(c *carrier) (done <-chan struct{}) {
 func (s *Session) keep(ready map[*member]net.Conn) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer close(s.ended)
-	defer s.work.Wait()
-	defer s.cutAll()
+	defer s.partWays()
 	defer cancel()
 	for one, c := range ready {
 		if s.count() < s.o.Connections {
@@ -245,10 +244,26 @@ func (s *Session) cutStalled(now time.Time) {
 	}
 }
 
+// goodbye is how long the connections of a link that ended may take to tell the bridge.
+const goodbye = 2 * time.Second
+
+// partWays lets the connections tell the bridge that the link ended, and ends them.
+func (s *Session) partWays() {
+	defer time.AfterFunc(goodbye, s.cutAll).Stop()
+	s.work.Wait()
+}
+
 func (s *Session) cutAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.live {
 		c.cut()
 	}
+}
+
+// Leave ends the link for both sides, and returns when the bridge was told, or some seconds later. Call it before the program ends: a
+// bridge that was not told keeps the link for some time.
+func (s *Session) Leave() {
+	s.Reset(link.Closed)
+	<-s.ended
 }

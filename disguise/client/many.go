@@ -226,18 +226,31 @@ func (m *Many) Hold(ctx context.Context, tell func(error)) {
 
 // Close ends the link, and lets none open again.
 func (m *Many) Close() error {
+	if s := m.closing(); s != nil {
+		s.streams.Close()
+	}
+	return nil
+}
+
+// Leave does the same, and returns when the bridge was told. See [Session.Leave].
+func (m *Many) Leave() {
+	if s := m.closing(); s != nil {
+		s.streams.Close()
+		s.Session.Leave()
+	}
+}
+
+// closing lets no link open again, and returns the one that is open, or nil.
+func (m *Many) closing() *shared {
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.closed = true
 	s := m.shared
 	m.shared = nil
 	if m.rest != nil {
 		m.rest.Stop()
 	}
-	m.mu.Unlock()
-	if s != nil {
-		s.streams.Close()
-	}
-	return nil
+	return s
 }
 
 // Dial makes the bridge connect to a target. The bridge looks names up.

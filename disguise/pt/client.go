@@ -119,7 +119,13 @@ func (s *started) link(ctx context.Context, c net.Conn, out path.Path) {
 		c.Close()
 		far.Close()
 	})
+	if link, ok := far.(leaver); ok && ctx.Err() != nil {
+		link.Leave()
+	}
 }
+
+// leaver is a link that tells the bridge that it ends.
+type leaver interface{ Leave() }
 
 // lineOf returns the bridge line that the parent made a request of.
 func lineOf(r goptlib.SocksRequest) (l handshake.Line, err error) {

@@ -45,8 +45,18 @@ func plainDial(ctx context.Context, to handshake.Line, out path.Path) (net.Conn,
 		out = path.NewSystem(0)
 	}
 	slog.Info("dial", "key", to.Key, "token", string(to.Token))
-	return path.Dial(ctx, out, path.At(to.Address))
+	c, err := path.Dial(ctx, out, path.At(to.Address))
+	if err != nil {
+		return nil, err
+	}
+	return leaving{c}, nil
 }
+
+// leaving is a link that writes a line when it tells the bridge that it ends.
+type leaving struct{ net.Conn }
+
+func (l leaving) Leave()            { slog.Info("the bridge was told") }
+func (l leaving) CloseWrite() error { return l.Conn.(*net.TCPConn).CloseWrite() }
 
 type plainBridge struct{ BridgeOptions }
 

@@ -280,6 +280,13 @@ func TestEnds(t *testing.T) {
 				if n, err := c.Read(make([]byte, 1)); n != 0 || err == nil {
 					t.Errorf("the connection lasts: %d bytes, %v", n, err)
 				}
+				told := false
+				for line := range p.lines {
+					told = told || strings.Contains(line, "the bridge was told")
+				}
+				if told != (p == client) {
+					t.Errorf("the bridge was told: %v", told)
+				}
 				if code := p.code(); code != 0 {
 					t.Errorf("exit status %d", code)
 				}

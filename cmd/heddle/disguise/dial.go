@@ -106,7 +106,7 @@ func runDial(cmd *cobra.Command, d config.DisguiseDial, dryRun bool) error {
 		if s.many, err = client.NewMany(o); err != nil {
 			return err
 		}
-		defer s.many.Close()
+		defer s.many.Leave()
 	}
 	_, port, _ := net.SplitHostPort(s.listen)
 	return runner.Run(cmd.Context(), runner.Options{Name: "disguise-" + port, Taken: runner.AddPID, Talk: stderr}, func(ctx context.Context, r *runner.Runner) error {
@@ -210,6 +210,9 @@ func (s *dialling) carry(ctx context.Context, c net.Conn) error {
 		netutil.Reset(c)
 		far.Close()
 	})
+	if link, ok := far.(*client.Session); ok && ctx.Err() != nil {
+		link.Leave()
+	}
 	return err
 }
 

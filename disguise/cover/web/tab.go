@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -238,8 +239,11 @@ func (t *tab) draw(it *item) ([]byte, error) {
 	for len(t.ready) < n {
 		b := make([]byte, max(n-len(t.ready), leastBlock, min(t.feed.Waiting(), mostBlock)))
 		useful, err := t.feed.Fill(b)
-		if err != nil {
+		switch {
+		case err != nil && !t.urgent:
 			return nil, err
+		case err != nil: // the rest of the last block, which tells the end, goes out yet
+			_, _ = rand.Read(b) // it never fails
 		}
 		t.urgent = t.urgent || useful > 0
 		t.useful = t.useful || useful > 0
@@ -319,7 +323,7 @@ func (t *tab) takeBlocks(in io.Reader) error {
 	for {
 		n, err := in.Read(b)
 		if n > 0 {
-			if err := t.feed.Take(b[:n]); err != nil {
+			if err := t.feed.Take(b[:n]); err != nil && !t.urgent { // or else the end of the link is yet to be told
 				return err
 			}
 		}
