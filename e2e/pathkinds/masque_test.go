@@ -188,6 +188,16 @@ func TestMasqueProxyBeginsWithWhatTheDeviceCarries(t *testing.T) {
 	}
 }
 
+// A server that sends packets of 1,350 bytes from the start, as quiche's do, reaches its client although the connection to the proxy has not
+// searched for the largest packet yet.
+func TestMasqueCarriesAServerOf1350(t *testing.T) {
+	w := newWorld(t, lab.ThreeWaysUnlimited())
+	w.quicEcho("server", quicAt, 1350)
+	_, place, secret := w.masque()
+	w.split(append(secret, "--via", "m="+place+"@lte", "--path", "lte=if:lte")...)
+	echoed(t, w.quicDial(relayAt, 1200), 1<<16)
+}
+
 // A network that is narrow further away is found out by what does not arrive.
 func TestMasqueOverANarrowNetwork(t *testing.T) {
 	spec := lab.ThreeWaysUnlimited()

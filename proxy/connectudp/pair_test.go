@@ -329,7 +329,7 @@ func TestTunnelInATunnel(t *testing.T) {
 	if got := outer.Status(); got.FlowsOpen != 1 || got.Up.Packets == 0 {
 		t.Errorf("%+v", got)
 	}
-	if info := p.Describe(); info.MTU < 1228 || info.MTU > 1361-39 {
+	if info := p.Describe(); info.MTU < 1228 || info.MTU > 1392-39+28-39 {
 		t.Errorf("MTU %d inside two tunnels", info.MTU)
 	}
 }
