@@ -10,8 +10,8 @@ import (
 )
 
 // Reader reads the payload of an object while the object arrives. It fails with [ErrForeign] where Extract does, at the end of the object at the
-// latest: what it gave until then may be from somebody else. Errors of the object's reader come through. Of a picture it gives 32 KiB of pixels at
-// a time, which are a window of inflate.
+// latest: what it gave until then may be from somebody else. Errors of the object's reader come through. A picture's
+// payload comes with each 32 KiB of pixels, a window of inflate.
 func Reader(c Carrier, original []byte, changed io.Reader) io.Reader {
 	in := &failing{in: changed}
 	a := &arriving{in: in}

@@ -8,7 +8,7 @@ import (
 	"testing/iotest"
 )
 
-// What is hidden arrives the same by parts, and a failure of the network is not taken for another object.
+// A reader gives the same payload as Extract. It tells a failure of the network from another object.
 func TestReader(t *testing.T) {
 	for _, e := range examples() {
 		t.Run(e.kind+"/"+e.what, func(t *testing.T) {

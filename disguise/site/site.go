@@ -42,7 +42,7 @@ type Object struct {
 	Encoding string   `json:"encoding"` // of the content on the wire, such as gzip
 	Wire     int64    `json:"wire"`     // bytes of the body on the wire, or -1 where nothing was recorded
 	WaitMS   int64    `json:"wait_ms"`  // from the request to the first byte of the answer, the least of all visits
-	TakeMS   int64    `json:"take_ms"`  // from there to the last one
+	TakeMS   int64    `json:"take_ms"`  // from there to the last one, the least of all visits
 	Varies   bool     `json:"varies"`   // another visit got other bytes from the same URL
 	Sum      string   `json:"sum"`      // SHA-256 of the body, in hex
 	Size     int64    `json:"size"`     // bytes of the body, decoded

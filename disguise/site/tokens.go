@@ -41,15 +41,19 @@ func (t Tokens) In(target string) bool {
 	return slices.ContainsFunc(tokens(target), func(token string) bool { return t[token] })
 }
 
-// tokens returns the random tokens of a target. What is long enough for one but does not look random is a name.
+// tokens returns the random tokens of a target. A name is no token, however long it is.
 func tokens(target string) []string {
-	room := carrier.Target.Capacity([]byte(target))
-	blank, err := carrier.Target.Embed([]byte(target), make([]byte, room))
-	if room == 0 || err != nil {
-		return nil
-	}
-	names := parts(string(blank))
+	names := parts(blank(target))
 	return slices.DeleteFunc(parts(target), func(part string) bool { return slices.Contains(names, part) })
+}
+
+// blank returns a target with zeros in place of its random tokens.
+func blank(target string) string {
+	out, err := carrier.Target.Embed([]byte(target), make([]byte, carrier.Target.Capacity([]byte(target))))
+	if err != nil {
+		return target
+	}
+	return string(out)
 }
 
 // parts are the parts of a text that may be tokens.
@@ -85,35 +89,40 @@ func (s *Site) merge() {
 	}
 }
 
-// sameTargets returns for each object another one whose target differs only in tokens, or itself. Some random tokens do not look like it,
-// so those that do are looked at first.
+// sameTargets returns for each object another one whose target differs only in tokens, or itself.
 func (s *Site) sameTargets() []int {
 	type kind struct {
 		mediaType string
 		length    int
 	}
-	given, known := s.Given(), map[kind][]int{}
+	given, first, known := s.Given(), map[string]int{}, map[kind][]int{}
 	same := make([]int, len(s.Objects))
-	for _, random := range []bool{true, false} {
-		for i := range s.Objects {
-			o := &s.Objects[i]
-			if len(tokens(o.URL)) > 0 != random {
-				continue
-			}
-			same[i] = i
-			if o.Method != http.MethodGet || o.Status != http.StatusOK || given.In(o.URL) {
-				continue
-			}
-			of := kind{o.Type, len(o.URL)}
-			at := slices.IndexFunc(known[of], func(other int) bool {
-				_, err := carrier.Target.Extract([]byte(s.Objects[other].URL), []byte(o.URL))
-				return err == nil
-			})
-			switch {
-			case at >= 0:
-				same[i] = known[of][at]
-			case random:
-				known[of] = append(known[of], i)
+	var odd []int // some random tokens do not look like it
+	for i := range s.Objects {
+		o := &s.Objects[i]
+		same[i] = i
+		if o.Method != http.MethodGet || o.Status != http.StatusOK || len(parts(o.URL)) == 0 || given.In(o.URL) {
+			continue
+		}
+		if len(tokens(o.URL)) == 0 {
+			odd = append(odd, i)
+			continue
+		}
+		key := o.Type + " " + blank(o.URL)
+		if at, found := first[key]; found {
+			same[i] = at
+			continue
+		}
+		first[key] = i
+		of := kind{o.Type, len(o.URL)}
+		known[of] = append(known[of], i)
+	}
+	for _, i := range odd {
+		o := &s.Objects[i]
+		for _, other := range known[kind{o.Type, len(o.URL)}] {
+			if _, err := carrier.Target.Extract([]byte(s.Objects[other].URL), []byte(o.URL)); err == nil {
+				same[i] = other
+				break
 			}
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Targets that differ in tokens of a script are one object, of which all pages know. What the site gave is not: each is another file.
+// An import makes one object of targets that differ in tokens of a script. It leaves targets apart whose tokens the site gave: they are other files.
 func TestMerge(t *testing.T) {
 	const (
 		one     = "?request=9fK3xQ0pLm2_ZtY8wVbN-cR5sGhJ1aDe"

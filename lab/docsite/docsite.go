@@ -91,6 +91,7 @@ func New(docs fs.FS, seed uint64) (*Site, error) {
 	return s, nil
 }
 
+// source makes the random source of a part of the site.
 func source(seed uint64, of string) *rand.ChaCha8 {
 	return rand.NewChaCha8(sha256.Sum256(fmt.Append(nil, "docsite ", seed, of)))
 }

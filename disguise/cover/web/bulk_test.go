@@ -59,7 +59,7 @@ func TestTakesWhatFits(t *testing.T) {
 	}
 }
 
-// What scripts fetch is chosen for what goes up and for what comes down.
+// The client chooses the script's request that fits what goes up and what comes down.
 func TestLiveFits(t *testing.T) {
 	f := shippedFactory(t)
 	p := gallery(t, f)
@@ -154,12 +154,12 @@ func TestHidesLate(t *testing.T) {
 	}
 }
 
-// Whoever repeats a request gets the same answer again, even if the first one was broken off.
+// The bridge gives the same answer again to a repeated request. It does so too if the first answer was broken off.
 func TestAnswerThatBroke(t *testing.T) {
-	for name, feed := range map[string]*veiled{"client": newVeiled(2, 1), "stranger": nil} {
+	for name, client := range map[string]bool{"a client": true, "a stranger": false} {
 		f := shippedFactory(t)
 		it, hidden, _ := filled(t, f, newVeiled(2, 1))
-		if feed == nil {
+		if !client {
 			hidden = (&visitor{factory: f}).hide(it, requestKey{}, true).(*hiding)
 		}
 		begin := make([]byte, 3*hiddenPart+100)
@@ -171,5 +171,28 @@ func TestAnswerThatBroke(t *testing.T) {
 		if err != nil || len(again) != it.down || !bytes.HasPrefix(again, begin) {
 			t.Errorf("%s: %d bytes of %d, the same as before: %v, %v", name, len(again), it.down, bytes.HasPrefix(again, begin), err)
 		}
+	}
+}
+
+// A client that cannot read an answer sends what is urgent, such as the end of the link, and nothing more.
+func TestSendsWhatIsUrgent(t *testing.T) {
+	it, _, tab := filled(t, shippedFactory(t), newVeiled(2, 1))
+	if err := tab.takeBlocks(bytes.NewReader(make([]byte, 100))); err == nil {
+		t.Error("zeros are taken for blocks")
+	}
+	tab.ready, tab.urgent = []byte("urgent"), true
+	if err := tab.takeBlocks(bytes.NewReader(make([]byte, 100))); err != nil {
+		t.Errorf("it ends at once: %v", err)
+	}
+	if sent, err := tab.draw(it); err != nil || len(sent) != it.up() || !bytes.HasPrefix(sent, []byte("urgent")) {
+		t.Errorf("it sends %q, %v", sent, err)
+	}
+	for tab.urgent {
+		if _, err := tab.draw(it); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := tab.draw(it); err == nil {
+		t.Error("it sends more")
 	}
 }

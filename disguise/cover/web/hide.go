@@ -27,23 +27,21 @@ type hiding struct {
 
 // hide returns what the answer to a request hides. A request with tokens gets the same within its validity. The caller closes it.
 func (v *visitor) hide(it *item, key requestKey, tokens bool) io.ReadCloser {
+	h := &hiding{v: v, left: it.down}
+	if it.carries() > 0 && !v.sealed {
+		v.mu.Lock()
+		h.head, h.number = v.feed != nil, v.payloads
+		v.payloads++
+		v.mu.Unlock()
+	}
 	if tokens {
 		if old, found := v.seen.find(key, it.down); found {
 			return io.NopCloser(bytes.NewReader(old))
 		}
-	}
-	h := &hiding{v: v, left: it.down}
-	_, _ = rand.Read(h.seed[:]) // it never fails
-	h.random = mrand.NewChaCha8(h.seed)
-	if tokens {
 		h.key = &key
 	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if it.carries() > 0 && !v.sealed {
-		h.head, h.number = v.feed != nil, v.payloads
-		v.payloads++
-	}
+	_, _ = rand.Read(h.seed[:]) // it never fails
+	h.random = mrand.NewChaCha8(h.seed)
 	return h
 }
 

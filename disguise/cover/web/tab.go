@@ -34,7 +34,8 @@ type tab struct {
 	urgent bool   // they are not only padding
 	known  bool   // the bridge answered with a payload
 	waits  chan error
-	useful bool // the last request that was drawn hides more than padding
+	broken error // of what arrived; the connection ends when what is urgent went out
+	useful bool  // the last request that was drawn hides more than padding
 
 	sent, got atomic.Int64 // bytes
 
@@ -238,7 +239,10 @@ func (t *tab) draw(it *item) ([]byte, error) {
 	t.useful = t.urgent
 	for len(t.ready) < n {
 		b := make([]byte, max(n-len(t.ready), leastBlock, min(t.feed.Waiting(), mostBlock)))
-		useful, err := t.feed.Fill(b)
+		useful, err := 0, t.broken
+		if err == nil {
+			useful, err = t.feed.Fill(b)
+		}
 		switch {
 		case err != nil && !t.urgent:
 			return nil, err
@@ -323,8 +327,11 @@ func (t *tab) takeBlocks(in io.Reader) error {
 	for {
 		n, err := in.Read(b)
 		if n > 0 {
-			if err := t.feed.Take(b[:n]); err != nil && !t.urgent { // or else the end of the link is yet to be told
-				return err
+			if t.broken == nil {
+				t.broken = t.feed.Take(b[:n])
+			}
+			if t.broken != nil && !t.urgent { // or else the bridge is yet to be told of the link's end
+				return t.broken
 			}
 		}
 		switch {
