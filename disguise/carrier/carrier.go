@@ -5,7 +5,9 @@
 package carrier
 
 import (
+	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -113,5 +115,60 @@ func wrongSize(n int) error { return fmt.Errorf("%d bytes are not what the objec
 
 // Extract implements [Carrier].
 func (find finder) Extract(original, changed []byte) (payload []byte, err error) {
-	return (&arriving{in: &failing{}, more: readSlots(original, find(original), bytes.NewReader(changed))}).all()
+	return extract(readSlots(original, find(original), bytes.NewReader(changed)))
+}
+
+// readSlots reads slots one by one.
+func readSlots(original []byte, slots []slot, changed io.Reader) func() ([]byte, error) {
+	in, last := bufio.NewReader(changed), 0
+	same := func(end int) error {
+		gap := make([]byte, end-last)
+		if _, err := io.ReadFull(in, gap); err != nil || !bytes.Equal(gap, original[last:end]) {
+			return ErrForeign
+		}
+		last = end
+		return nil
+	}
+	return func() ([]byte, error) {
+		if len(slots) == 0 {
+			return nil, cmp.Or(same(len(original)), ended(in))
+		}
+		s := slots[0]
+		if err := same(s.at); err != nil {
+			return nil, err
+		}
+		part, err := s.read(in)
+		if err != nil {
+			return nil, err
+		}
+		slots, last = slots[1:], s.at+s.size
+		return s.in.Extract(s.of(original), part)
+	}
+}
+
+// read reads what is in the place of the slot.
+func (s slot) read(in *bufio.Reader) (part []byte, err error) {
+	if !s.elastic {
+		part = make([]byte, s.size)
+		_, err = io.ReadFull(in, part)
+		return part, err
+	}
+	for {
+		b, err := in.ReadByte()
+		if err != nil {
+			return part, nil //nolint:nilerr // it fails again where the rest is read
+		}
+		if run([]byte{b}) == 0 {
+			return part, in.UnreadByte()
+		}
+		part = append(part, b)
+	}
+}
+
+// ended returns io.EOF if nothing more comes.
+func ended(in io.Reader) error {
+	if n, err := io.ReadFull(in, make([]byte, 1)); n > 0 || err != io.EOF { //nolint:errorlint // as it returns it
+		return ErrForeign
+	}
+	return io.EOF
 }

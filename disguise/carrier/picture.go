@@ -97,7 +97,7 @@ func (picture) Extract(original, changed []byte) ([]byte, error) {
 		}
 		return nil, nil
 	}
-	return (&arriving{in: &failing{}, more: more}).all()
+	return extract(more)
 }
 
 // readPNG reads a picture. The bytes may be hostile.
@@ -305,4 +305,88 @@ func writeChunk(w io.Writer, kind string, data []byte) error {
 	out = append(append(out, kind...), data...)
 	_, err := w.Write(binary.BigEndian.AppendUint32(out, crc32.ChecksumIEEE(out[4:])))
 	return err
+}
+
+// readPicture reads a picture row by row. It returns nil for one that hides nothing.
+func readPicture(original []byte, in io.Reader) func() ([]byte, error) {
+	before, err := readPNG(original)
+	if err != nil {
+		return nil
+	}
+	at, file := before.hidden(), &bytes.Buffer{}
+	if len(at) == 0 {
+		return nil
+	}
+	in = io.TeeReader(in, file)
+	now := &pixels{width: before.width, depth: before.depth, filters: before.filters, data: make([]byte, len(before.data))}
+	var rows io.Reader
+	y := 0
+	return func() (payload []byte, err error) {
+		if rows == nil {
+			if rows, err = zlib.NewReader(&idatReader{in: in}); err != nil {
+				return nil, err
+			}
+		}
+		if y == len(now.filters) {
+			// What Embed makes of the payload is the only accepted form: any other byte that changed was changed on the way.
+			var want bytes.Buffer
+			_ = before.write(&want, func(int) error { return nil }) // a buffer takes all
+			if _, err := io.Copy(io.Discard, in); err != nil || !bytes.Equal(want.Bytes(), file.Bytes()) {
+				return nil, ErrForeign
+			}
+			return nil, io.EOF
+		}
+		row := make([]byte, now.width+1)
+		if _, err := io.ReadFull(rows, row); err != nil || row[0] != now.filters[y] {
+			return nil, ErrForeign
+		}
+		for x := range now.width {
+			now.data[y*now.width+x] = row[x+1] + now.predict(y, x)
+		}
+		for y++; len(at) > 0 && at[0] < y*now.width; at = at[1:] {
+			before.data[at[0]] = now.data[at[0]]
+			payload = append(payload, now.data[at[0]])
+		}
+		return payload, nil
+	}
+}
+
+// idatReader reads what the IDAT chunks of a picture hold, up to the next chunk of another kind.
+type idatReader struct {
+	in    io.Reader
+	left  int64 // of the chunk
+	begun bool
+}
+
+// Read implements [io.Reader].
+func (d *idatReader) Read(b []byte) (int, error) {
+	for d.left == 0 {
+		before := int64(len(signature))
+		if d.begun {
+			before = 4 // the sum
+		}
+		if _, err := io.CopyN(io.Discard, d.in, before); err != nil {
+			return 0, err
+		}
+		for {
+			var head [8]byte
+			if _, err := io.ReadFull(d.in, head[:]); err != nil {
+				return 0, err
+			}
+			size := int64(binary.BigEndian.Uint32(head[:]))
+			if string(head[4:]) == "IDAT" {
+				d.left, d.begun = size, true
+				break
+			}
+			if d.begun {
+				return 0, io.EOF
+			}
+			if _, err := io.CopyN(io.Discard, d.in, size+4); err != nil {
+				return 0, err
+			}
+		}
+	}
+	n, err := d.in.Read(b[:min(int64(len(b)), d.left)])
+	d.left -= int64(n)
+	return n, err
 }

@@ -103,7 +103,7 @@ func filled(t *testing.T, f *factory, server *veiled) (*item, *hiding, *tab) {
 	v := &visitor{factory: f}
 	v.begin()
 	v.welcome(server, end.(*guest))
-	it := f.items[p.page.bulk[0]]
+	it := f.items[p.page.bulk[0].number]
 	tab := client.(*tab)
 	tab.feed = newVeiled(1, 2)
 	return it, v.hide(it, requestKey{}, true).(*hiding), tab

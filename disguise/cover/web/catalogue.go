@@ -58,10 +58,9 @@ func (it *item) carries() int {
 type page struct {
 	document int
 	loads    []load
-	all      []int // the items of the loads
-	bulk     []int // those of them that carry about as much as the largest does, the largest first
-	live     []int // those of scripts, each once
-	links    []int // documents
+	bulk     []load // those that are worth a round trip where much waits, the largest first
+	live     []int  // loads of scripts, each once
+	links    []int  // documents
 }
 
 // load is one load of a page.
@@ -211,27 +210,26 @@ func (c *catalogue) page(p site.Page, same []*item) (out page, usable bool) {
 			continue // a browser has kept it
 		}
 		out.loads = append(out.loads, load{it.number, time.Duration(max(0, l.At)) * time.Millisecond})
-		out.all = append(out.all, it.number)
 		if it.live && !slices.Contains(out.live, it.number) {
 			out.live = append(out.live, it.number)
 			up, down = max(up, it.up()), max(down, it.carries())
 		}
 	}
-	out.bulk = c.bulk(out.all)
+	out.bulk = c.bulk(out.loads)
 	if c.sealed {
 		return out, c.complete(&out)
 	}
 	return out, up > 0 && down > 0
 }
 
-// bulk returns the items that carry at least a tenth of what the largest one does, the largest first.
-func (c *catalogue) bulk(items []int) []int {
-	out, most := slices.Clone(items), 0
-	for _, number := range items {
-		most = max(most, c.items[number].carries())
+// bulk returns the loads that carry at least a tenth of what the largest one does, the largest first.
+func (c *catalogue) bulk(loads []load) []load {
+	out, most := slices.Clone(loads), 0
+	for _, l := range loads {
+		most = max(most, c.items[l.number].carries())
 	}
-	slices.SortStableFunc(out, func(a, b int) int { return c.items[b].carries() - c.items[a].carries() })
-	return slices.DeleteFunc(out, func(number int) bool { return c.items[number].carries() < max(1, most/10) })
+	slices.SortStableFunc(out, func(a, b load) int { return c.items[b.number].carries() - c.items[a.number].carries() })
+	return slices.DeleteFunc(out, func(l load) bool { return c.items[l.number].carries() < max(1, most/10) })
 }
 
 // pack compresses a body as the site did.

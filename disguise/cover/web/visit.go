@@ -199,7 +199,7 @@ func (v *visit) fitting(p *view, want int) (best int) {
 	best = -1
 	for i, l := range p.rest {
 		n := v.items[l.number].carries()
-		if !slices.Contains(p.page.bulk, l.number) {
+		if !slices.Contains(p.page.bulk, l) {
 			continue
 		}
 		if best < 0 {
@@ -251,10 +251,10 @@ func (v *visit) price(p *page, want int, whole bool) float64 {
 	cost, carried := document.cost, document.carries()
 	loads := p.bulk
 	if whole {
-		loads = p.all
+		loads = p.loads
 	}
-	for _, number := range loads {
-		it := v.items[number]
+	for _, l := range loads {
+		it := v.items[l.number]
 		if carried >= want && (!whole || it.media()) {
 			continue
 		}
