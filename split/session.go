@@ -209,7 +209,7 @@ func (s *Session) Send(datagrams [][]byte) error {
 	if !s.open {
 		return net.ErrClosed
 	}
-	if now.Sub(s.offered) >= pauseLength {
+	if now.Sub(s.offered) >= PauseLength {
 		s.paused = now
 	}
 	s.offered = now

@@ -24,9 +24,9 @@ const (
 // A server that sends all of a burst at once does not answer what acknowledges it. Its next burst comes by the path that it heard
 // last, so the trial of a session that pauses goes on with acknowledgements, to the last of the burst.
 const (
-	pauseLength = 100 * time.Millisecond // of a session that has bursts
-	// mostAcknowledgement bounds their size in bytes. A server answers what is larger at once, so such a datagram ends the trial.
-	mostAcknowledgement = 256
+	PauseLength = 100 * time.Millisecond // at least, between the bursts of a session
+	// MostAcknowledgement bounds their size in bytes. A server answers what is larger at once, so such a datagram ends the trial.
+	MostAcknowledgement = 256
 )
 
 // trial is a test of a member. The session's lock guards it.
@@ -47,7 +47,7 @@ func (s *Session) try(now time.Time, datagrams [][]byte) int {
 		return 0
 	}
 	t := &l.trial
-	if t.acks && slices.ContainsFunc(datagrams, func(d []byte) bool { return len(d) > mostAcknowledgement }) {
+	if t.acks && slices.ContainsFunc(datagrams, func(d []byte) bool { return len(d) > MostAcknowledgement }) {
 		t.left = 0
 		return 0
 	}

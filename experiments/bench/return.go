@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,12 +16,12 @@ import (
 
 // Return measures how soon a path that was cut until it was silent is up again after it came back: with `heddle up` and each
 // backend of `heddle split` around the unmodified wireguard-go, over paths of 10, 15 and 25 ms, while the tunnel is idle, has
-// bursts, and is full.
+// bursts, also such that the server sends at once, and is full.
 func Return() Bench {
 	return Bench{
 		name: "return",
 		topologies: func(quick bool) []*topology {
-			loads, periods := []string{"idle", "bursty", "full"}, []string{"100ms", "10ms"}
+			loads, periods := []string{"idle", "bursty", "at-once", "full"}, []string{"100ms", "10ms"}
 			if quick {
 				loads, periods = []string{"bursty"}, periods[:1]
 			}
@@ -71,6 +72,7 @@ func (t *tunnel) returning(name, load string, client wireguardClient) variant {
 			func() error { return s.awaitState(ctx, "up") },
 			link.Cut,
 			func() error { return s.awaitState(ctx, "silent") },
+			func() error { return s.awaitAnswer(ctx) },
 			s.ResetLateness,
 			link.Restore,
 		} {
@@ -89,10 +91,14 @@ func (t *tunnel) returning(name, load string, client wireguardClient) variant {
 // keepBusy keeps the tunnel at work until ctx ends.
 func (s *stage) keepBusy(ctx context.Context, load string) {
 	command := map[string][]string{
-		"idle":   {"ping", "-q", "-i", "0.3", iperfAddr.Addr().String()},
-		"bursty": {"iperf3", "-c", iperfAddr.Addr().String(), "-R", "-t", "600", "-l", "10K", "-b", "2700K/10"}, // 100 kB each 0.3 s
-		"full":   {"iperf3", "-c", iperfAddr.Addr().String(), "-R", "-t", "600"},
+		"idle":    {"ping", "-q", "-i", "0.3", iperfAddr.Addr().String()},
+		"at-once": {"iperf3", "-c", iperfAddr.Addr().String(), "-R", "-t", "600", "-C", "cubic", "-l", "100K", "-b", "2700K"},
+		"bursty":  {"iperf3", "-c", iperfAddr.Addr().String(), "-R", "-t", "600", "-l", "10K", "-b", "2700K/10"}, // 100 kB each 0.3 s
+		"full":    {"iperf3", "-c", iperfAddr.Addr().String(), "-R", "-t", "600"},
 	}[load]
+	if load == "at-once" { // the server keeps its window over the pauses, and does not pace
+		_ = s.Host("server").Command(ctx, "sysctl", "-w", "net.ipv4.tcp_slow_start_after_idle=0").Run()
+	}
 	for netutil.Sleep(ctx, 100*time.Millisecond) == nil {
 		_ = s.Host("client").Command(ctx, command[0], command[1:]...).Run() // it ends with ctx, or when its connection does
 	}
@@ -102,6 +108,9 @@ func (s *stage) keepBusy(ctx context.Context, load string) {
 type pathState struct {
 	Name  string `json:"name"`
 	State string `json:"state"`
+	Down  struct {
+		Packets uint64 `json:"packets"`
+	} `json:"down"`
 }
 
 // paths are those of the session that began last, by Heddle's status.
@@ -129,15 +138,35 @@ func (s *stage) paths(ctx context.Context) ([]pathState, error) {
 
 // awaitState waits until the path that is cut and restored has a state.
 func (s *stage) awaitState(ctx context.Context, state string) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	return s.awaitPaths(ctx, fmt.Sprintf("path %s is not %s", comesBack, state), func(paths []pathState) bool {
+		return slices.ContainsFunc(paths, func(p pathState) bool { return p.Name == comesBack && p.State == state })
+	})
+}
+
+// awaitAnswer waits until the server sends something. If the path is cut that it heard last, while the client has nothing to send, the
+// server's TCP repeats itself there, at last each half minute, and the session stands still.
+func (s *stage) awaitAnswer(ctx context.Context) error {
+	var first uint64
+	return s.awaitPaths(ctx, "the session stands still", func(paths []pathState) bool {
+		var all uint64
+		for _, p := range paths {
+			all += p.Down.Packets
+		}
+		first = cmp.Or(first, all)
+		return all > first
+	})
+}
+
+func (s *stage) awaitPaths(ctx context.Context, what string, wanted func([]pathState) bool) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	for {
 		paths, err := s.paths(ctx)
-		if slices.Contains(paths, pathState{comesBack, state}) {
+		if wanted(paths) {
 			return nil
 		}
 		if netutil.Sleep(ctx, 20*time.Millisecond) != nil {
-			return errors.Join(fmt.Errorf("path %s is not %s within a minute: %+v", comesBack, state, paths), err)
+			return errors.Join(fmt.Errorf("%s within two minutes: %+v", what, paths), err)
 		}
 	}
 }

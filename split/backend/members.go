@@ -51,7 +51,7 @@ type Members struct {
 	before []Passage // at the last Count
 	usable []bool    // as last judged
 	enough bool
-	tried  uint64 // packets sent on all members at the last trial
+	trials trials
 
 	mu   sync.Mutex
 	hops []Hop // how each member leaves; the zero Hop while it is down
@@ -178,49 +178,6 @@ func (s *Members) Count(now time.Time, passed []Passage) {
 		}
 		s.before[i] = p
 	}
-}
-
-const (
-	trialEvery = 500 * time.Millisecond // between the trials of a member, so that a path is used again within two seconds
-	// trialShare bounds the trials to one of so many packets of the session, since the packets of a trial are mostly lost. It is
-	// small, so that a session of a few packets a second returns within two seconds too.
-	trialShare = 4
-	// A session that sent so many packets since the last trial has the next one sooner. The server answers by the path that it heard
-	// last, and has not always something to send before it hears another.
-	busyPackets = 25
-	busyEvery   = 200 * time.Millisecond
-)
-
-// NextTrial returns a doubtful member that needs one packet to show whether it works again, or -1. A stopped session tests the
-// members that it misses. [Members.Judge] must precede.
-func (s *Members) NextTrial(now time.Time) int {
-	var sent uint64
-	for _, p := range s.before {
-		sent += p.Up.Packets
-	}
-	if s.enough && sent-s.tried < trialShare {
-		return -1
-	}
-	var next *group.Member
-	for i, hop := range s.Hops() {
-		m := s.group.Members[i]
-		if state, _ := m.Health.State(); s.usable[i] || state != path.Silent && state != path.Suspect || hop.Index == 0 || !m.Trial.Due(now) {
-			continue
-		}
-		if next == nil || m.Trial.Next().Before(next.Trial.Next()) {
-			next = m
-		}
-	}
-	if next == nil {
-		return -1
-	}
-	every := trialEvery
-	if sent-s.tried >= busyPackets {
-		every = busyEvery
-	}
-	next.Trial.Tried(now, every, every)
-	s.tried = sent
-	return next.Index
 }
 
 // Judge decides which members may carry packets and whether they suffice, and calls permit to apply that. The status and the

@@ -3,7 +3,9 @@ package backend
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"math"
 	"net/netip"
 	"slices"
 	"strings"
@@ -102,74 +104,152 @@ func silent(s *Members) (all []int) {
 
 // A path that was cut is used again within two seconds of its return, whatever the session sends, and its trials are few.
 func TestPathIsUsedAgain(t *testing.T) {
-	// Packets, ms, and the trials in each second
-	loads := map[string]struct{ burst, pause, trials int }{"idle": {1, 300, 2}, "bursty": {30, 300, 4}, "full": {1, 1, 4}}
+	loads := map[string]struct {
+		burst, pause int // packets, ms
+		late         bool
+		trials       int // in each second, at most
+	}{"idle": {1, 300, false, 2}, "bursty": {30, 300, false, 4}, "at once": {31, 300, true, 4}, "full": {1, 1, false, 4}}
 	for name, load := range loads {
-		for _, paths := range []int{2, 3} { // two are too few while one is cut
-			for dead := 1200; dead < 12_000; dead += 370 {
-				w := newCut(t, paths, 2000, 2000+dead)
-				for ; w.ms < w.restored+2000 && !w.used; w.ms++ {
-					if w.ms%load.pause == 0 {
-						for range load.burst {
-							w.send()
+		for _, skewed := range []bool{false, true} {
+			for _, paths := range []int{2, 3} { // two are too few while one is cut
+				for dead := 1200; dead < 12_000; dead += 370 {
+					w := newCut(t, paths, 2000, 2000+dead)
+					w.late, w.pauses, w.skewed = load.late, load.pause >= int(split.PauseLength/time.Millisecond), skewed
+					for ; w.ms < w.restored+2000 && !w.used; w.ms++ {
+						if w.ms%load.pause == 0 {
+							w.answer()
+							w.pause = w.pauses
+							for range load.burst {
+								w.send()
+							}
+						}
+						if w.ms%int(TendEvery/time.Millisecond) == 0 {
+							w.tend(t)
 						}
 					}
-					if w.ms%int(TendEvery/time.Millisecond) == 0 {
-						w.tend(t)
+					what := fmt.Sprintf("%s, skewed %v, %d paths, cut for %d ms", name, skewed, paths, dead)
+					if !w.used {
+						t.Errorf("%s: not used two seconds after its return", what)
 					}
-				}
-				if !w.used {
-					t.Errorf("%s, %d paths, cut for %d ms: not used two seconds after its return", name, paths, dead)
-				}
-				if most := 3 + load.trials*dead/1000; w.trials > most {
-					t.Errorf("%s, %d paths, cut for %d ms: %d trials, at most %d", name, paths, dead, w.trials, most)
-				}
-				if w.trials > 1+w.sent/4 && paths > 2 {
-					t.Errorf("%s, cut for %d ms: %d trials in %d packets", name, dead, w.trials, w.sent)
+					if most := 3 + load.trials*dead/1000; w.trials > most {
+						t.Errorf("%s: %d trials, at most %d", what, w.trials, most)
+					}
+					if w.tested > 1+w.sent/3 && paths > 2 {
+						t.Errorf("%s: %d packets of %d in trials", what, w.tested, w.sent)
+					}
 				}
 			}
 		}
 	}
 }
 
-// cut is a session in virtual time whose last path is cut for a while. The server answers at once by the path that it heard.
+// The server never answers what a healthy path carries by the schedule.
+func TestHealthyPathIsNotSilent(t *testing.T) {
+	w := newCut(t, 3, math.MaxInt, math.MaxInt)
+	w.late, w.pauses, w.drawn = true, true, 2
+	doubted := false
+	for ; w.ms < 60_000; w.ms++ {
+		if w.ms%300 == 0 {
+			w.answer()
+			w.pause = true
+			if w.ms%2100 == 0 {
+				w.passed[2].Up.Packets += 3
+			}
+			for range 31 {
+				w.send()
+			}
+		}
+		if w.ms%int(TendEvery/time.Millisecond) == 0 {
+			w.tend(t)
+			doubted = doubted || w.Doubts(2)
+			if slices.Contains(silent(w.Members), 2) {
+				t.Fatalf("it is silent after %d ms", w.ms)
+			}
+		}
+	}
+	if !doubted {
+		t.Error("the path was never in doubt, so that this shows nothing")
+	}
+}
+
+// cut is a session in virtual time whose last path is cut for a while. The server answers at once by the path that it heard, or,
+// where it is late, before the next burst.
 type cut struct {
 	*Members
 	ms, from, restored int
+	late, pauses       bool
+	skewed             bool // the first path carries nearly all
 	passed             []Passage
 	judged             judged
-	last, trial        int
-	trials, sent       int
-	used               bool // the path carries what is no trial again
+	last, heard        int
+	drawn              int // paths that the schedule draws
+	trial              Trial
+	pause              bool // before the next packet
+	takes              bool // the trial takes packets of its burst
+	trials             int
+	tested, sent       int  // packets of trials, and all
+	used               bool // the schedule draws the path again
 }
 
 func newCut(t *testing.T, paths, from, restored int) *cut {
-	w := &cut{Members: newTestMembers(t, paths, func(o *Options) { o.MinPaths = 2 }), from: from, restored: restored, passed: make([]Passage, paths), trial: -1}
+	w := &cut{Members: newTestMembers(t, paths, func(o *Options) { o.MinPaths = 2 }), from: from, restored: restored, passed: make([]Passage, paths), drawn: paths, trial: Trial{Member: -1}}
 	for i := range w.hops {
 		w.hops[i] = Hop{Index: i + 1}
 	}
 	return w
 }
 
+// alive reports whether a path carries packets.
+func (w *cut) alive(i int) bool {
+	return i != len(w.passed)-1 || w.ms < w.from || w.ms >= w.restored
+}
+
+// answer sends what a late server sends in a burst.
+func (w *cut) answer() {
+	if w.late && w.alive(w.heard) {
+		w.passed[w.heard].Down.Packets += 70
+	}
+}
+
 // send sends a packet of the session by the trial's path, or by the next usable one.
 func (w *cut) send() {
-	to := w.trial
+	begins := w.pause
+	w.pause = false
+	if w.takes && begins {
+		w.trial, w.takes = Trial{Member: -1}, false
+	}
+	to, tried := w.trial.Member, w.takes
 	switch {
-	case to >= 0:
-		w.trial = -1
+	case tried:
+	case to >= 0 && (begins || !w.trial.Burst):
+		tried = true
 		w.trials++
+		if w.takes = w.trial.Burst; !w.takes {
+			w.trial.Member = -1
+		}
 	case !w.judged.enough:
 		return
 	default:
-		for to = (w.last + 1) % len(w.passed); !w.judged.usable[to]; to = (to + 1) % len(w.passed) {
+		to = (w.last + 1) % w.drawn
+		if w.skewed {
+			if to = 0; w.sent%10 == 0 {
+				to = w.sent / 10 % w.drawn
+			}
+		}
+		for ; !w.judged.usable[to]; to = (to + 1) % w.drawn {
 		}
 		w.last = to
-		w.used = w.used || to == len(w.passed)-1 && w.ms >= w.restored
 	}
 	w.sent++
+	if tried {
+		w.tested++
+	}
 	w.passed[to].Up.Packets++
-	if to != len(w.passed)-1 || w.ms < w.from || w.ms >= w.restored {
-		w.passed[to].Down.Packets++
+	if w.alive(to) {
+		w.heard = to
+		if !w.late {
+			w.passed[to].Down.Packets++
+		}
 	}
 }
 
@@ -177,8 +257,9 @@ func (w *cut) tend(t *testing.T) {
 	now := time.Unix(1000, 0).Add(time.Duration(w.ms) * time.Millisecond)
 	w.Count(now, slices.Clone(w.passed))
 	w.judged = judge(t, w.Members, now)
-	if trial := w.NextTrial(now); trial >= 0 {
-		w.trial = trial
+	w.used = w.ms >= w.restored && w.judged.usable[len(w.passed)-1]
+	if w.trial.Member < 0 || !w.Doubts(w.trial.Member) {
+		w.trial, w.takes = w.NextTrial(now, w.pauses), false
 	}
 }
 

@@ -100,7 +100,7 @@ func (m *maps) close() {
 // permit lets the programs send until a time of CLOCK_MONOTONIC in nanoseconds; 0 stops them at once, with their trials.
 func (m *maps) permit(until uint64) {
 	if until == 0 {
-		atomic.StoreUint64(&m.state.TrialUntil, 0)
+		atomic.StoreUint64(&m.state.Trial, 0)
 	}
 	atomic.StoreUint64(&m.state.Deadline, until)
 }
@@ -108,11 +108,34 @@ func (m *maps) permit(until uint64) {
 // taken returns how many packets took a unit from the plan.
 func (m *maps) taken() uint64 { return atomic.LoadUint64(&m.state.Taken) }
 
-// try sends the next packet until then by a member, regardless of the plan and of permit.
-func (m *maps) try(member int, until uint64) {
-	atomic.StoreUint64(&m.state.Trial, uint64(member+1))
+// try begins a trial that lasts until then, regardless of the plan and of permit, in place of the last one.
+func (m *maps) try(t backend.Trial, until uint64) {
+	atomic.StoreUint64(&m.state.Trial, 0)
+	if t.Member < 0 {
+		return
+	}
+	var packets uint64
+	if t.Burst {
+		packets = backend.BurstLimit // BURST of split.c
+	}
+	atomic.StoreUint64(&m.state.Burst, packets)
 	atomic.StoreUint64(&m.state.TrialUntil, until)
+	atomic.StoreUint64(&m.state.Trial, uint64(t.Member+1))
 }
+
+// trial returns the member whose trial is under way, or -1.
+func (m *maps) trial() int { return int(atomic.LoadUint64(&m.state.Trial)) - 1 }
+
+// prolong lets the trial under way last until then. One that waits for a burst takes the next packet if the session has no pauses.
+func (m *maps) prolong(until uint64, pauses bool) {
+	atomic.StoreUint64(&m.state.TrialUntil, until)
+	if !pauses {
+		atomic.CompareAndSwapUint64(&m.state.Burst, backend.BurstLimit, 0)
+	}
+}
+
+// paused returns when the last pause of the session ended, in nanoseconds of CLOCK_MONOTONIC.
+func (m *maps) paused() uint64 { return atomic.LoadUint64(&m.state.Paused) }
 
 // drops returns the number of dropped datagrams by reason.
 func (m *maps) drops() (all [dropKinds]uint64) {

@@ -35,6 +35,8 @@ const (
 	lookEvery = time.Second
 	// usualVerify is the time between looks at all that is in place, as a few settings change without a report.
 	usualVerify = 30 * time.Second
+	// pausesFor is how long a session counts as one of bursts after a pause.
+	pausesFor = 2 * time.Second
 )
 
 // tend checks the paths once, and renews the permission to send.
@@ -98,9 +100,11 @@ func (p *Backend) permit(now time.Time, usable []bool, enough, moved bool) {
 	if moved {
 		return
 	}
-	if trial := p.members.NextTrial(now); trial >= 0 {
-		m.try(trial, until)
+	if trial := m.trial(); trial >= 0 && p.members.Doubts(trial) {
+		m.prolong(until, !p.members.Busy())
+		return
 	}
+	m.try(p.members.NextTrial(now, bpf.Monotonic()-m.paused() < uint64(pausesFor)), until)
 }
 
 // unit returns the running unit.

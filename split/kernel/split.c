@@ -41,10 +41,18 @@ enum drop {
 struct state {
 	__u64 deadline; // CLOCK_MONOTONIC in nanoseconds; after it nothing leaves
 	__u64 taken;    // packets, where units are packets
-	__u64 trial;    // a member plus one that shall carry the next packet whatever the plan says, or 0
-	__u64 trial_until; // CLOCK_MONOTONIC in nanoseconds; until then the trial takes a packet, also after the deadline
+	__u64 last;     // packet of the session; CLOCK_MONOTONIC in nanoseconds, as all times
+	__u64 paused;   // the end of its last pause
+	__u64 trial;    // a member plus one that shall carry packets whatever the plan says, or 0
+	__u64 trial_until; // until then the trial takes packets, also after the deadline
+	__u64 burst;    // 0 if the trial takes one packet, else how many it may still take of a burst
 	__u64 drops[DROPS];
 };
+
+// A trial with a burst takes its acknowledgements, as a server answers at once what is larger. Package backend says why.
+#define BURST 128
+#define PAUSE 100000000ull // between bursts, in nanoseconds
+#define ACKNOWLEDGEMENT 256 // bytes of UDP payload, at most
 
 struct tally {
 	__u64 packets, bytes;
@@ -230,6 +238,30 @@ static inline int too_big(struct __sk_buff *skb, struct packet *p, struct member
 	return (skb->gso_size ? skb->gso_size + p->at + 8 : skb->len) - header > l->mtu;
 }
 
+// tried gives the member plus one whose trial takes the packet, or 0.
+static inline __u64 tried(struct __sk_buff *skb, struct packet *p, struct state *s, __u64 now)
+{
+	int begins = now >= s->last + PAUSE; // another processor's last packet may be later
+	s->last = now;
+	if (begins)
+		s->paused = now;
+	__u64 trial = s->trial, left = s->burst, all = segments(skb);
+	if (!trial || now > s->trial_until)
+		return 0;
+	if (!left)
+		return __sync_lock_test_and_set(&s->trial, 0);
+	int small = (skb->gso_size ? skb->gso_size : skb->len - p->at - 8) <= ACKNOWLEDGEMENT;
+	if (left == BURST ? !begins : begins || !small) { // it waits for a burst, or its burst is over
+		if (left != BURST)
+			s->trial = 0;
+		return 0;
+	}
+	s->burst = left > all ? left - all : 0;
+	if (left <= all || !small)
+		s->trial = 0;
+	return trial;
+}
+
 static inline int stopped(void)
 {
 	struct state *s = element(&heddle_state, 0);
@@ -237,13 +269,13 @@ static inline int stopped(void)
 }
 
 // pick gives the member of the packet, or -1 less the reason why it is dropped.
-static inline int pick(struct __sk_buff *skb)
+static inline int pick(struct __sk_buff *skb, struct packet *p)
 {
 	struct state *s = element(&heddle_state, 0);
 	__u64 now = bpf_ktime_get_ns(), unit = 0;
 	if (!s)
 		return -1 - STOPPED;
-	__u64 trial = s->trial && now <= s->trial_until ? __sync_lock_test_and_set(&s->trial, 0) : 0;
+	__u64 trial = tried(skb, p, s, now);
 	if (!trial && now > s->deadline)
 		return -1 - STOPPED;
 	if (packets) {
@@ -384,7 +416,7 @@ static inline long add_header(struct __sk_buff *skb)
 // decide picks the member, gives the packet its address and sends it by its device.
 static inline int decide(int v6, struct __sk_buff *skb, struct packet *p)
 {
-	int number = pick(skb);
+	int number = pick(skb, p);
 	if (number < 0)
 		return drop(skb, -1 - number);
 	int kept = keep(skb, p, number);

@@ -42,8 +42,11 @@ type splitState struct {
 	_          structs.HostLayout
 	Deadline   uint64
 	Taken      uint64
+	Last       uint64
+	Paused     uint64
 	Trial      uint64
 	TrialUntil uint64
+	Burst      uint64
 	Drops      [8]uint64
 }
 

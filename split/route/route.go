@@ -79,13 +79,20 @@ type Backend struct {
 	total    passed
 	heard    passed // at the last look
 	current  int    // member, -1 if nothing leaves
-	trial    int    // doubtful member whose trial is next or runs, or -1
-	tried    time.Time
-	carried  uint64 // packets that it carried before the trial
+	trial    trial
 	hop      backend.Hop
 	usable   []bool
 	switches []uint64
 	closed   bool
+}
+
+// trial is a test of a doubtful member that is next or under way; its member is -1 if there is none.
+type trial struct {
+	backend.Trial
+	began  time.Time
+	before backend.Passage // what the member had carried
+	took   uint64          // packets
+	last   time.Time       // when it was seen to take more of them
 }
 
 // passed is what the guard counted, by member.
@@ -115,7 +122,7 @@ func Open(ctx context.Context, o Options) (*Backend, error) {
 		return nil, err
 	}
 	n := len(o.Via)
-	p := &Backend{o: o, members: members, current: -1, trial: -1, usable: make([]bool, n), switches: make([]uint64, n),
+	p := &Backend{o: o, members: members, current: -1, trial: trial{Trial: backend.Trial{Member: -1}}, usable: make([]bool, n), switches: make([]uint64, n),
 		total: passed{members: make([]backend.Passage, n)}, heard: passed{members: make([]backend.Passage, n)}}
 	if err := p.open(ctx, mark); err != nil {
 		return nil, errors.Join(err, p.close(p.left))
@@ -281,15 +288,17 @@ func (p *Backend) permit(now time.Time, usable []bool, enough bool) error {
 	if !enough {
 		clear(p.usable)
 	}
-	if p.trial >= 0 && (p.usable[p.trial] || p.members.Hops()[p.trial].Index == 0) {
-		p.trial = -1
+	if t := p.trial.Member; t >= 0 && !p.members.Doubts(t) {
+		p.trial.Member = -1
 	}
-	if p.trial < 0 {
-		if p.trial = p.members.NextTrial(now); p.trial >= 0 {
-			p.tried, p.carried = now, p.heard.members[p.trial].Up.Packets
+	p.trial.Burst = p.trial.Burst && enough
+	if p.trial.Member < 0 {
+		// Whether the session has bursts shows when the trial begins.
+		if p.trial = (trial{Trial: p.members.NextTrial(now, true), began: now}); p.trial.Member >= 0 {
+			p.trial.before = p.heard.members[p.trial.Member]
 		}
 	}
-	trying := p.trial >= 0
+	trying := p.trial.Member >= 0
 	p.mu.Unlock()
 	if _, err := p.turn(now); err != nil {
 		return err
@@ -329,7 +338,7 @@ func (p *Backend) turn(now time.Time) (time.Duration, error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	member, _ := p.schedule.Turn(now, p.turnable())
+	member, _ := p.schedule.Turn(now, p.turnable(now))
 	var hop backend.Hop
 	if member >= 0 {
 		hop = p.members.Hops()[member]
@@ -350,8 +359,8 @@ func (p *Backend) turn(now time.Time) (time.Duration, error) {
 		p.current = member
 		p.switches[member]++
 	}
-	if p.trial >= 0 {
-		return max(trialLook, now.Sub(p.tried)/16), nil
+	if t := p.trial; t.Member >= 0 {
+		return max(trialLook, min(now.Sub(t.began), now.Sub(t.last))/16), nil
 	}
 	if end := p.schedule.End(); !end.IsZero() {
 		return time.Until(end), nil
@@ -367,25 +376,42 @@ const trialLook = 5 * time.Millisecond
 func (p *Backend) trying() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.trial >= 0 && p.trial == p.current
+	return p.trial.Member >= 0 && p.trial.Member == p.current
 }
 
-// turnable returns the members that the next turn may choose from: a doubtful one alone while its trial has not carried
-// anything, since only use shows whether it works again. p.mu is held.
-func (p *Backend) turnable() []bool {
-	switch {
-	case p.trial < 0:
+// turnable returns the members that the next turn may choose from: a doubtful one alone during its trial, since only use shows
+// whether it works again. p.mu is held.
+func (p *Backend) turnable(now time.Time) []bool {
+	switch t := &p.trial; {
+	case t.Member < 0:
 		return p.usable
-	case p.heard.members[p.trial].Up.Packets > p.carried:
-		p.trial = -1
+	case t.over(now, p.heard.members[t.Member]):
+		t.Member = -1
 		p.schedule.Cut()
 		return p.usable
-	case p.trial != p.current:
+	case t.Member != p.current:
 		p.schedule.Cut()
 	}
 	only := make([]bool, len(p.usable))
-	only[p.trial] = true
+	only[p.trial.Member] = true
 	return only
+}
+
+// over reports whether a trial has taken what it may, by what its member has carried.
+func (t *trial) over(now time.Time, passed backend.Passage) bool {
+	packets, bytes := passed.Up.Packets-t.before.Up.Packets, passed.Up.Bytes-t.before.Up.Bytes
+	paused := now.Sub(t.began) >= split.PauseLength // there was a pause before its first packet
+	switch {
+	case packets == 0:
+		return false
+	case packets == t.took:
+		return now.Sub(t.last) >= split.PauseLength
+	case !t.Burst, t.took == 0 && !paused, packets >= backend.BurstLimit, bytes > packets*split.MostAcknowledgement,
+		passed.Down.Packets > t.before.Down.Packets:
+		return true
+	}
+	t.took, t.last = packets, now
+	return false
 }
 
 // Status returns the status of the session. A run of segments (UDP_SEGMENT) counts as one packet.

@@ -341,3 +341,38 @@ func TestStoppedSessionReturns(t *testing.T) {
 	p, _ := start(t, w, o)
 	w.ReturnsToBoth(t, p.Status, echo.At)
 }
+
+func TestTrialIsOver(t *testing.T) {
+	type look struct {
+		ms         int
+		up, length uint64 // packets so far, and bytes of each
+		down       uint64
+		over       bool
+	}
+	for name, c := range map[string]struct {
+		burst bool
+		looks []look
+	}{
+		"one packet":                  {false, []look{{5, 0, 0, 0, false}, {900, 0, 0, 0, false}, {905, 1, 96, 0, true}}},
+		"a burst":                     {true, []look{{150, 0, 0, 0, false}, {160, 2, 96, 0, false}, {165, 5, 96, 0, false}, {250, 5, 96, 0, false}, {265, 5, 96, 0, true}}},
+		"it began before":             {true, []look{{5, 2, 96, 0, true}}},
+		"what the server answers":     {true, []look{{150, 2, 96, 0, false}, {160, 3, 300, 0, true}}},
+		"an answer":                   {true, []look{{150, 2, 96, 0, false}, {160, 2, 96, 1, false}, {165, 3, 96, 1, true}}},
+		"too many of a steady stream": {true, []look{{150, 2, 96, 0, false}, {240, 20, 96, 0, false}, {330, backend.BurstLimit, 96, 0, true}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			began := time.Unix(1000, 0)
+			before := backend.Passage{Up: backend.Tally{Packets: 7, Bytes: 7000}, Down: backend.Tally{Packets: 3}}
+			test := trial{Trial: backend.Trial{Burst: c.burst}, began: began, before: before}
+			for _, l := range c.looks {
+				passed := before
+				passed.Up.Packets += l.up
+				passed.Up.Bytes += l.up * l.length
+				passed.Down.Packets += l.down
+				if got := test.over(began.Add(time.Duration(l.ms)*time.Millisecond), passed); got != l.over {
+					t.Fatalf("%+v: over is %v", l, got)
+				}
+			}
+		})
+	}
+}
