@@ -72,7 +72,7 @@ func (t *tunnel) returning(name, load string, client wireguardClient) variant {
 			func() error { return s.awaitState(ctx, "up") },
 			link.Cut,
 			func() error { return s.awaitState(ctx, "silent") },
-			func() error { return s.awaitAnswer(ctx) },
+			func() error { return s.awaitTraffic(ctx) },
 			s.ResetLateness,
 			link.Restore,
 		} {
@@ -143,9 +143,10 @@ func (s *stage) awaitState(ctx context.Context, state string) error {
 	})
 }
 
-// awaitAnswer waits until the server sends something. If the path is cut that it heard last, while the client has nothing to send, the
-// server's TCP repeats itself there, at last each half minute, and the session stands still.
-func (s *stage) awaitAnswer(ctx context.Context) error {
+// awaitTraffic waits until the server sends more than a handshake. If the path is cut that it heard last, while the client has nothing
+// to send, the server's TCP repeats itself there, at last each half minute, and the session stands still.
+func (s *stage) awaitTraffic(ctx context.Context) error {
+	const enough = 10 // packets
 	var first uint64
 	return s.awaitPaths(ctx, "the session stands still", func(paths []pathState) bool {
 		var all uint64
@@ -153,7 +154,7 @@ func (s *stage) awaitAnswer(ctx context.Context) error {
 			all += p.Down.Packets
 		}
 		first = cmp.Or(first, all)
-		return all > first
+		return all >= first+enough
 	})
 }
 
