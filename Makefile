@@ -2,8 +2,9 @@
 
 # danted, openvpn and sshd are there, which su leaves out.
 export PATH := $(PATH):/usr/sbin:/sbin
-# All builds and tests have the same flags, so that each package is compiled once.
-export GOFLAGS := $(GOFLAGS) -trimpath
+# All builds and tests have the same flags, so that each package is compiled once. Nobody debugs what is built here. Go's tools collect
+# garbage less often: both together spare a third of the time that compilers take.
+export GOFLAGS := $(GOFLAGS) -trimpath -gcflags=all=-dwarf=false '-toolexec=env GOGC=400 GOMEMLIMIT=1GiB'
 # Without C, so that a binary starts on any Linux. The race detector needs it.
 export CGO_ENABLED := 0
 GO      ?= go
@@ -54,7 +55,7 @@ lint:
 	@out=$$(gofmt -l $$(git ls-files "*.go")); \
 	if [ -n "$$out" ]; then echo "not gofmt-ed:"; echo "$$out"; exit 1; fi
 	$(GO) vet ./...
-	$(GO) tool staticcheck ./...
+	GOGC=400 GOMEMLIMIT=4GiB $(GO) tool staticcheck ./...
 	$(GO) test ./internal/lint
 
 # Builds the binary for the other systems that it is for; what needs Linux says so there. lint checks the same by types alone,
