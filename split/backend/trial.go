@@ -54,9 +54,6 @@ func (s *Members) sent() (sent uint64) {
 	return sent
 }
 
-// Busy reports whether the session sent many packets since the last trial began.
-func (s *Members) Busy() bool { return s.sent()-s.trials.sent >= busyPackets }
-
 // Doubts reports whether a member is not used, and only packets can show whether it works again.
 func (s *Members) Doubts(member int) bool {
 	state, _ := s.group.Members[member].Health.State()
@@ -79,7 +76,7 @@ func (s *Members) NextTrial(now time.Time, pauses bool) Trial {
 		return Trial{Member: -1}
 	}
 	every := trialEvery
-	if s.Busy() {
+	if s.sent()-s.trials.sent >= busyPackets {
 		every = busyEvery
 	}
 	next.Trial.Tried(now, every, every)

@@ -2,11 +2,14 @@ package kernel
 
 import (
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"heddle/internal/bpf"
+	"heddle/split"
 	"heddle/split/backend"
 )
 
@@ -134,8 +137,15 @@ func (m *maps) prolong(until uint64, pauses bool) {
 	}
 }
 
-// paused returns when the last pause of the session ended, in nanoseconds of CLOCK_MONOTONIC.
-func (m *maps) paused() uint64 { return atomic.LoadUint64(&m.state.Paused) }
+// pausesFor is how long a session counts as one of bursts after a pause.
+const pausesFor = 2 * time.Second
+
+// pauses reports whether the session paused lately, or does so now.
+func (m *maps) pauses() bool {
+	now := bpf.Monotonic()
+	since := func(then *uint64) time.Duration { return time.Duration(now - atomic.LoadUint64(then)) }
+	return since(&m.state.Paused) < pausesFor || since(&m.state.Last) >= split.PauseLength
+}
 
 // drops returns the number of dropped datagrams by reason.
 func (m *maps) drops() (all [dropKinds]uint64) {

@@ -35,8 +35,6 @@ const (
 	lookEvery = time.Second
 	// usualVerify is the time between looks at all that is in place, as a few settings change without a report.
 	usualVerify = 30 * time.Second
-	// pausesFor is how long a session counts as one of bursts after a pause.
-	pausesFor = 2 * time.Second
 )
 
 // tend checks the paths once, and renews the permission to send.
@@ -101,10 +99,10 @@ func (p *Backend) permit(now time.Time, usable []bool, enough, moved bool) {
 		return
 	}
 	if trial := m.trial(); trial >= 0 && p.members.Doubts(trial) {
-		m.prolong(until, !p.members.Busy())
+		m.prolong(until, m.pauses())
 		return
 	}
-	m.try(p.members.NextTrial(now, bpf.Monotonic()-m.paused() < uint64(pausesFor)), until)
+	m.try(p.members.NextTrial(now, m.pauses()), until)
 }
 
 // unit returns the running unit.

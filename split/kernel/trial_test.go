@@ -7,7 +7,9 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"heddle/internal/bpf"
 	"heddle/split/backend"
 	"heddle/split/backend/backendtest"
 )
@@ -85,13 +87,30 @@ func TestTrial(t *testing.T) {
 		}
 		m.permit(forever)
 	})
-	t.Run("pauses", func(t *testing.T) {
-		before := m.paused()
-		if send(false, small); m.paused() != before {
+	t.Run("the end of a pause", func(t *testing.T) {
+		before := atomic.LoadUint64(&m.state.Paused)
+		if send(false, small); atomic.LoadUint64(&m.state.Paused) != before {
 			t.Error("seen where there was none")
 		}
-		if send(true, small); m.paused() <= before {
+		if send(true, small); atomic.LoadUint64(&m.state.Paused) <= before {
 			t.Error("not seen")
+		}
+	})
+	t.Run("pauses", func(t *testing.T) {
+		now := func(ago time.Duration) uint64 { return bpf.Monotonic() - uint64(ago) }
+		for name, c := range map[string]struct {
+			last, paused time.Duration // ago; a last packet to come is one however late this process is
+			want         bool
+		}{
+			"a stream":           {-time.Hour, time.Hour, false},
+			"a burst":            {-time.Hour, -time.Hour, true},
+			"between two bursts": {time.Minute, 2 * time.Minute, true},
+		} {
+			atomic.StoreUint64(&m.state.Last, now(c.last))
+			atomic.StoreUint64(&m.state.Paused, now(c.paused))
+			if got := m.pauses(); got != c.want {
+				t.Errorf("%s: %v", name, got)
+			}
 		}
 	})
 }
