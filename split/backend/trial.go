@@ -17,7 +17,7 @@ const (
 	busyPackets = 25
 	busyEvery   = 200 * time.Millisecond
 	// burstEvery is the time between trials with a whole burst. If the path is dead, the server hears nothing of that burst.
-	burstEvery = 750 * time.Millisecond
+	burstEvery = 500 * time.Millisecond
 )
 
 // BurstLimit is the most packets that a trial takes of a burst: the acknowledgements of 200 kB. One that ended before the burst would
