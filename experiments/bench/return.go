@@ -61,6 +61,11 @@ const comesBack = "lte"
 // returning cuts a path of the client until it is silent, restores it, and measures the time until it is up.
 func (t *tunnel) returning(name, load string, client wireguardClient) variant {
 	return variant{name, t.use(client, func(ctx context.Context, s *stage) (all []figure, err error) {
+		if load == "at-once" { // the server keeps its window over the pauses
+			if err := s.Host("server").Command(ctx, "sysctl", "-qw", "net.ipv4.tcp_slow_start_after_idle=0").Run(); err != nil {
+				return nil, fmt.Errorf("sysctl on the server: %w", err)
+			}
+		}
 		working, stop := context.WithCancel(ctx)
 		var work sync.WaitGroup
 		work.Go(func() { s.keepBusy(working, load) })
@@ -92,13 +97,10 @@ func (t *tunnel) returning(name, load string, client wireguardClient) variant {
 func (s *stage) keepBusy(ctx context.Context, load string) {
 	command := map[string][]string{
 		"idle":    {"ping", "-q", "-i", "0.3", iperfAddr.Addr().String()},
-		"at-once": {"iperf3", "-c", iperfAddr.Addr().String(), "-R", "-t", "600", "-C", "cubic", "-l", "100K", "-b", "2700K"},
-		"bursty":  {"iperf3", "-c", iperfAddr.Addr().String(), "-R", "-t", "600", "-l", "10K", "-b", "2700K/10"}, // 100 kB each 0.3 s
+		"at-once": {"iperf3", "-c", iperfAddr.Addr().String(), "-R", "-t", "600", "-C", "cubic", "-l", "100K", "-b", "2700K"}, // without pacing
+		"bursty":  {"iperf3", "-c", iperfAddr.Addr().String(), "-R", "-t", "600", "-l", "10K", "-b", "2700K/10"},              // 100 kB each 0.3 s
 		"full":    {"iperf3", "-c", iperfAddr.Addr().String(), "-R", "-t", "600"},
 	}[load]
-	if load == "at-once" { // the server keeps its window over the pauses, and does not pace
-		_ = s.Host("server").Command(ctx, "sysctl", "-w", "net.ipv4.tcp_slow_start_after_idle=0").Run()
-	}
 	for netutil.Sleep(ctx, 100*time.Millisecond) == nil {
 		_ = s.Host("client").Command(ctx, command[0], command[1:]...).Run() // it ends with ctx, or when its connection does
 	}
