@@ -74,7 +74,7 @@ func (picture) pour(w io.Writer, original []byte, payload io.Reader) error {
 		_, err := w.Write(original)
 		return err
 	}
-	return p.write(w, func(end int) error {
+	return p.write(w, p.parts(at), func(end int) error {
 		n, _ := slices.BinarySearch(at, end)
 		hidden := make([]byte, n)
 		if _, err := io.ReadFull(payload, hidden); err != nil {
@@ -86,6 +86,20 @@ func (picture) pour(w io.Writer, original []byte, payload io.Reader) error {
 		at = at[n:]
 		return nil
 	})
+}
+
+// partSize is how many bytes of payload a picture has in each of its parts, about.
+const partSize = 4 << 10
+
+// parts returns with which rows the parts of a picture end that hides something there. What a part hides can be read as soon as the part is there.
+func (p *pixels) parts(at []int) (ends []int) {
+	for next := partSize; next < len(at); {
+		y := at[next-1]/p.width + 1
+		ends = append(ends, y)
+		n, _ := slices.BinarySearch(at, y*p.width)
+		next = n + partSize
+	}
+	return append(ends, len(p.filters))
 }
 
 // Extract implements [Carrier].
@@ -232,15 +246,15 @@ func paeth(a, b, c byte) byte {
 
 func distance(p int, v byte) int { return max(p-int(v), int(v)-p) }
 
-// write writes the picture as a file, with the filters and the chunk sizes that it had. Before each row it calls fill with the row's end in
-// the data.
-func (p *pixels) write(w io.Writer, fill func(end int) error) error {
+// write writes the picture as a file, with the filters that it had, and in chunks that are no larger. Before each part, which ends with a row, it calls fill
+// with the part's end in the data.
+func (p *pixels) write(w io.Writer, parts []int, fill func(end int) error) error {
 	if _, err := io.WriteString(w, signature); err != nil {
 		return err
 	}
 	for i, c := range p.chunks {
 		if i == p.idat {
-			if err := p.writeRows(&idatWriter{w: w, most: max(p.most, 1)}, fill); err != nil {
+			if err := p.writeRows(&idatWriter{w: w, most: max(p.most, 1)}, parts, fill); err != nil {
 				return err
 			}
 		}
@@ -251,19 +265,30 @@ func (p *pixels) write(w io.Writer, fill func(end int) error) error {
 	return nil
 }
 
-func (p *pixels) writeRows(chunks *idatWriter, fill func(end int) error) error {
+func (p *pixels) writeRows(chunks *idatWriter, parts []int, fill func(end int) error) error {
 	packed := zlib.NewWriter(chunks)
 	row := make([]byte, p.width+1)
-	for y := range p.filters {
-		if err := fill((y + 1) * p.width); err != nil {
+	y := 0
+	for _, end := range parts {
+		if err := fill(end * p.width); err != nil {
 			return err
 		}
-		row[0] = p.filters[y]
-		for x := range p.width {
-			row[x+1] = p.data[y*p.width+x] - p.predict(y, x)
+		for ; y < end; y++ {
+			row[0] = p.filters[y]
+			for x := range p.width {
+				row[x+1] = p.data[y*p.width+x] - p.predict(y, x)
+			}
+			if _, err := packed.Write(row); err != nil {
+				return err
+			}
 		}
-		if _, err := packed.Write(row); err != nil {
+		if err := cmp.Or(packed.Flush(), chunks.end()); err != nil {
 			return err
+		}
+		if w, ok := chunks.w.(interface{ Flush() error }); ok {
+			if err := w.Flush(); err != nil {
+				return err
+			}
 		}
 	}
 	return cmp.Or(packed.Close(), chunks.end())
@@ -317,6 +342,7 @@ func readPicture(original []byte, in io.Reader) func() ([]byte, error) {
 	if len(at) == 0 {
 		return nil
 	}
+	parts := before.parts(at)
 	in = io.TeeReader(in, file)
 	now := &pixels{width: before.width, depth: before.depth, filters: before.filters, data: make([]byte, len(before.data))}
 	var rows io.Reader
@@ -330,7 +356,7 @@ func readPicture(original []byte, in io.Reader) func() ([]byte, error) {
 		if y == len(now.filters) {
 			// What Embed makes of the payload is the only accepted form: any other byte that changed was changed on the way.
 			var want bytes.Buffer
-			_ = before.write(&want, func(int) error { return nil }) // a buffer takes all
+			_ = before.write(&want, parts, func(int) error { return nil }) // a buffer takes all
 			if _, err := io.Copy(io.Discard, in); err != nil || !bytes.Equal(want.Bytes(), file.Bytes()) {
 				return nil, ErrForeign
 			}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
 )
 
 // A reader gives the same payload as Extract. It tells a failure of the network from another object.
@@ -49,4 +50,49 @@ func TestReaderIsEarly(t *testing.T) {
 			t.Errorf("%s: half of it gives %d bytes of %d: %v", kind, len(got), len(payload), err)
 		}
 	}
+}
+
+// What a picture hides arrives while the rest of the picture is yet to be filled.
+func TestPicturesArriveByParts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, object := For("image/png"), disc(200)
+		payload := random(c.Capacity(object))
+		filled, fill := io.Pipe()
+		arriving, arrive := io.Pipe()
+		flushed := 0
+		go func() {
+			arrive.CloseWithError(Write(flusher{arrive, &flushed}, c, object, filled))
+		}()
+		var got bytes.Buffer
+		go func() {
+			if _, err := io.Copy(&got, Reader(c, object, arriving)); err != nil {
+				t.Errorf("the picture is foreign: %v", err)
+			}
+		}()
+		for at := 0; at < len(payload); {
+			n, err := fill.Write(payload[at:min(at+1000, len(payload))])
+			if err != nil {
+				t.Fatal(err)
+			}
+			at += n
+			synctest.Wait()
+			if late := at - got.Len(); late > 2*partSize || !bytes.HasPrefix(payload, got.Bytes()) {
+				t.Fatalf("of %d bytes, %d arrived", at, got.Len())
+			}
+		}
+		if synctest.Wait(); got.Len() != len(payload) || flushed < len(payload)/partSize-1 {
+			t.Errorf("%d bytes of %d arrived, in %d parts", got.Len(), len(payload), flushed)
+		}
+	})
+}
+
+// flusher counts how often a writer asks that what it wrote leaves.
+type flusher struct {
+	io.Writer
+	n *int
+}
+
+func (f flusher) Flush() error {
+	*f.n++
+	return nil
 }

@@ -166,3 +166,40 @@ func TestPatienceIsTheCallers(t *testing.T) {
 		})
 	}
 }
+
+// A cover knows by which path each of its connections leaves.
+func TestCoversKnowTheirPath(t *testing.T) {
+	o := echoBridge(t)
+	told := telling{o.Covers, make(chan string, 64)}
+	o.Covers = told
+	o.Paths = []Path{{"home", path.NewSystem(0)}}
+	s, err := Dial(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if got := <-told.paths; got != "home" {
+		t.Errorf("the first connection leaves by %q", got)
+	}
+}
+
+// telling is a factory whose covers tell their paths.
+type telling struct {
+	cover.Factory
+	paths chan string
+}
+
+func (f telling) Client() (cover.Cover, []byte, error) {
+	c, parameters, err := f.Factory.Client()
+	return tellingCover{c, f.paths}, parameters, err
+}
+
+type tellingCover struct {
+	cover.Cover
+	paths chan string
+}
+
+func (c tellingCover) Carry(ctx context.Context, conn net.Conn, f cover.Feed) error {
+	c.paths <- cover.Path(ctx)
+	return c.Cover.Carry(ctx, conn, f)
+}

@@ -66,6 +66,7 @@ type Conn struct {
 	woken    time.Time
 	claim    int // bytes of it that others leave
 	claimEnd time.Time
+	reserved int    // room for bytes in what it is sending
 	path     string // by which it leaves
 	route    *route // nil without a path
 	count    counters
@@ -138,6 +139,22 @@ func (c *Conn) Waiting() int {
 	}
 	now := time.Now()
 	return c.owed() + c.share(now, false)
+}
+
+// Reserve notes room in what the connection is sending. See [cover.Gauge].
+func (c *Conn) Reserve(room int) (beyond int) {
+	l := c.l
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c.reserved += room
+	if c.check() != nil || l.over {
+		return 0
+	}
+	beyond = c.owed() + c.share(time.Now(), false)
+	for _, o := range l.conns {
+		beyond -= o.reserved
+	}
+	return max(0, beyond)
 }
 
 // silence notes that the cover sends no more on this connection. It may still receive.

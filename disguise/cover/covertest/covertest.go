@@ -24,6 +24,7 @@ type Feed struct {
 	ended    error
 	wake     chan struct{} // closed at each change
 	unusable int
+	reserved int
 }
 
 // A block has the overhead of a real one with the offset of its data. The smallest one has no room for an offset.
@@ -120,6 +121,16 @@ func (f *Feed) Waiting() int {
 		return 0
 	}
 	return len(f.out) + overhead
+}
+
+// Reserve implements [cover.Gauge].
+func (f *Feed) Reserve(room int) (beyond int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.reserved += room; len(f.out) == 0 {
+		return 0
+	}
+	return max(0, len(f.out)+overhead-f.reserved)
 }
 
 // Fill implements [cover.Feed].

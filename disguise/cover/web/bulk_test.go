@@ -6,15 +6,19 @@ import (
 	"io"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
 	"time"
 
 	"heddle/disguise/carrier"
 	"heddle/disguise/cover"
 )
 
+// shippedSite is the site that comes with Heddle.
+const shippedSite = "../../../dist/site-docs.db"
+
 func shippedFactory(t *testing.T) *factory {
 	t.Helper()
-	return factoryOf(t, cover.Options{Args: map[string]string{"site": "../../../dist/site-docs.db"}})
+	return factoryOf(t, cover.Options{Args: map[string]string{"site": shippedSite}})
 }
 
 // gallery is a view of the page with all pictures, of which nothing but the document was loaded.
@@ -22,8 +26,8 @@ func gallery(t *testing.T, f *factory) *view {
 	t.Helper()
 	for i := range f.pages {
 		if p := &f.pages[i]; f.items[p.document].URL == "/pictures" {
-			v := &view{page: p, rest: append([]load(nil), p.loads...)}
-			f.visit.enter(v)
+			v := f.visit.enter("")
+			v.show(p)
 			return v
 		}
 	}
@@ -36,7 +40,7 @@ func TestTakesWhatFits(t *testing.T) {
 	f := shippedFactory(t)
 	p := gallery(t, f)
 	for _, want := range []int{1, 60_000, 100_000, 10_000_000} {
-		i := f.visit.fitting(p, want)
+		i := f.visit.fitting(p, want, 1<<20)
 		if i < 0 {
 			t.Fatalf("nothing for %d bytes", want)
 		}
@@ -48,13 +52,16 @@ func TestTakesWhatFits(t *testing.T) {
 			}
 		}
 	}
-	var left []load
+	if i := f.visit.fitting(p, 60_000, 20_000); i >= 0 {
+		t.Errorf("for at most 20000 bytes it takes one that carries %d", f.items[p.rest[i].number].carries())
+	}
+	var left []part
 	for _, l := range p.rest {
 		if f.items[l.number].Type != "image/png" {
 			left = append(left, l)
 		}
 	}
-	if p.rest = left; len(left) == 0 || f.visit.fitting(p, 100_000) >= 0 {
+	if p.rest = left; len(left) == 0 || f.visit.fitting(p, 100_000, 1<<20) >= 0 {
 		t.Errorf("JSON is taken for much: %d loads", len(left))
 	}
 }
@@ -109,7 +116,7 @@ func filled(t *testing.T, f *factory, server *veiled) (*item, *hiding, *tab) {
 	return it, v.hide(it, requestKey{}, true).(*hiding), tab
 }
 
-// The client takes what a picture hides while the picture arrives, and knows from its head what the bridge holds beside that.
+// The client takes what a picture hides while the picture arrives, and knows from its head what the bridge holds beside what that soon carries.
 func TestTakesPicturesEarly(t *testing.T) {
 	f, server := shippedFactory(t), newVeiled(2, 1)
 	server.Send(noise(2_000_000))
@@ -128,7 +135,7 @@ func TestTakesPicturesEarly(t *testing.T) {
 	if len(got) < it.carries()/3 || !bytes.HasPrefix(noise(2_000_000), got) {
 		t.Errorf("half of a picture brings %d bytes of %d", len(got), it.carries())
 	}
-	if held := f.visit.held; f.visit.asked != 0 || held < 2_000_000-it.carries() || held > 2_010_000-it.carries() {
+	if held := f.visit.held; f.visit.asked != 0 || held < 2_000_000-mostRoom-2*hiddenPart || held > 2_001_000-mostRoom {
 		t.Errorf("it asks for %d bytes yet, and the bridge holds %d", f.visit.asked, held)
 	}
 }
@@ -151,6 +158,72 @@ func TestHidesLate(t *testing.T) {
 	}
 	if got := tab.feed.(*veiled).Received(); !bytes.Equal(got, noise(10_000)) {
 		t.Errorf("%d bytes arrived", len(got))
+	}
+}
+
+// An answer waits for more to carry, and an answer to a stranger waits as long.
+func TestWaitsForMore(t *testing.T) {
+	for name, after := range map[string]time.Duration{"something comes": 100 * time.Millisecond, "nothing comes": time.Hour, "a stranger": -1} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f, server := shippedFactory(t), newVeiled(2, 1)
+				it, hidden, tab := filled(t, f, server)
+				if after < 0 {
+					hidden = (&visitor{factory: f}).hide(it, requestKey{}, true).(*hiding)
+				} else {
+					time.AfterFunc(after, func() { server.Send(noise(it.carries() - 2*hiddenPart)) })
+				}
+				began := time.Now()
+				all, err := io.ReadAll(hidden)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if took := time.Since(began); took < min(after, mostPauses/2) || after < 0 && took < mostPauses/2 || took > mostPauses+lookEvery {
+					t.Errorf("it waits %v", took)
+				}
+				if after < 0 {
+					return
+				}
+				if err := tab.feed.Take(all[headSize:]); err != nil {
+					t.Fatal(err)
+				}
+				if got := len(tab.feed.(*veiled).Received()); (got > it.carries()/2) != (after < mostPauses) {
+					t.Errorf("%d bytes of %d are carried", got, it.carries())
+				}
+			})
+		})
+	}
+}
+
+// What waits for other answers is what the answers on their way will not soon carry.
+func TestSaysWhatNobodyCarries(t *testing.T) {
+	f, server := shippedFactory(t), newVeiled(2, 1)
+	server.Send(noise(3 * hiddenPart))
+	_, hidden, _ := filled(t, f, server)
+	if _, err := io.ReadFull(hidden, make([]byte, hiddenPart)); err != nil {
+		t.Fatal(err)
+	}
+	if beyond := server.Reserve(0); beyond != 0 || server.Waiting() < hiddenPart {
+		t.Errorf("%d bytes wait, %d of them for other answers", server.Waiting(), beyond)
+	}
+	if err := hidden.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if beyond := server.Reserve(0); beyond < hiddenPart {
+		t.Errorf("after the answer, %d bytes of %d wait for others", beyond, server.Waiting())
+	}
+}
+
+// A request takes no more from the link than it hides: the rest leaves by other connections.
+func TestTakesWhatARequestHides(t *testing.T) {
+	it, _, tab := filled(t, shippedFactory(t), newVeiled(2, 1))
+	feed := tab.feed.(*veiled)
+	feed.Send(noise(3000))
+	if _, err := tab.draw(it); err != nil {
+		t.Fatal(err)
+	}
+	if left := feed.Unsent(); left < 3000-it.up() || len(tab.ready) > 0 {
+		t.Errorf("a request that hides %d bytes leaves %d, and keeps %d", it.up(), left, len(tab.ready))
 	}
 }
 

@@ -5,10 +5,22 @@ import (
 	"crypto/rand"
 	"io"
 	mrand "math/rand/v2"
+	"time"
+
+	"heddle/internal/draw"
 )
 
-// hiddenPart is how many bytes are drawn at a time.
-const hiddenPart = 4 << 10
+const (
+	// hiddenPart is how many bytes are drawn at a time, and mostPart how many are if the reader has room for them.
+	hiddenPart = 4 << 10
+	mostPart   = 16 << 10
+	// mostRoom is how much an answer soon carries at most, in bytes: a connection among others is no faster.
+	mostRoom = 32 << 10
+	// leastPart is how many bytes are worth a part, once it waited for more of them for shortPause.
+	leastPart  = 512
+	shortPause = 20 * time.Millisecond
+	lookEvery  = 5 * time.Millisecond
+)
 
 // hiding is what an answer hides: blocks for a client, drawn as late as the answer takes them, and random bytes for others.
 type hiding struct {
@@ -21,8 +33,12 @@ type hiding struct {
 	blocks bool   // go on
 	ours   bool   // there were some
 	left   int    // bytes that are not drawn yet
+	room   int    // bytes of them of which the link knows that they will carry what waits
 	ready  []byte
 	drawn  []byte // all so far, if the answer is remembered
+
+	pauses  time.Duration // how long the answer may yet wait for more to carry
+	pauseAt int           // how many bytes are left when a stranger's answer waits
 }
 
 // hide returns what the answer to a request hides. A request with tokens gets the same within its validity. The caller closes it.
@@ -40,6 +56,9 @@ func (v *visitor) hide(it *item, key requestKey, tokens bool) io.ReadCloser {
 		}
 		h.key = &key
 	}
+	if it.carries() >= leastBulk && !v.sealed {
+		h.pauses, h.pauseAt = partOf(mostPauses), draw.Below(it.down)
+	}
 	_, _ = rand.Read(h.seed[:]) // it never fails
 	h.random = mrand.NewChaCha8(h.seed)
 	return h
@@ -51,19 +70,19 @@ func (h *hiding) Read(b []byte) (int, error) {
 		if h.left == 0 {
 			return 0, io.EOF
 		}
-		h.draw()
+		h.draw(min(max(hiddenPart, len(b)), mostPart))
 	}
 	n := copy(b, h.ready)
 	h.ready = h.ready[n:]
 	return n, nil
 }
 
-// draw draws the next part.
-func (h *hiding) draw() {
-	n := hiddenPart
+// draw draws the next part, of about so many bytes.
+func (h *hiding) draw(n int) {
 	if h.left < n+leastBlock {
 		n = h.left
 	}
+	h.pause(n)
 	part := make([]byte, n)
 	h.left -= n
 	if !h.head && !h.blocks || !h.fill(part) {
@@ -73,6 +92,37 @@ func (h *hiding) draw() {
 	if h.key != nil {
 		h.drawn = append(h.drawn, part...)
 	}
+}
+
+// pause waits until a part has so many bytes to carry, or nearly. Others have something to wait for too, so answers to strangers wait
+// as long in all, at a place that is drawn.
+func (h *hiding) pause(bytes int) {
+	if !h.head && !h.blocks {
+		if h.pauses > 0 && h.left <= h.pauseAt {
+			time.Sleep(h.pauses)
+			h.pauses = 0
+		}
+		return
+	}
+	for began := time.Now(); h.pauses > 0; {
+		n := h.v.waiting()
+		if n >= bytes || n >= leastPart && time.Since(began) >= shortPause {
+			return
+		}
+		slept := time.Now()
+		time.Sleep(lookEvery)
+		h.pauses -= time.Since(slept)
+	}
+}
+
+// waiting is how many bytes wait for a client.
+func (v *visitor) waiting() int {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.feed == nil {
+		return 0
+	}
+	return v.feed.Waiting()
 }
 
 // fill fills a part with blocks. It returns false if there are no more for the visitor.
@@ -92,16 +142,29 @@ func (h *hiding) fill(part []byte) bool {
 		h.v.leave()
 		return false
 	}
+	held := h.reserve(h.left)
 	if h.head {
 		h.v.heads.next = h.number
-		h.v.heads.seal(part, head{uint32(max(0, min(h.v.feed.Waiting(), 1<<31)-h.left)), useful > 0})
+		h.v.heads.seal(part, head{uint32(min(held, 1<<31)), useful > 0})
 	}
 	h.head, h.blocks, h.ours = false, true, true
 	return true
 }
 
+// reserve tells the link how much of what waits the answer will soon carry. It returns how much waits for other answers. h.v.mu is held.
+func (h *hiding) reserve(room int) (held int) {
+	more := min(room, mostRoom) - h.room
+	h.room += more
+	return h.v.feed.Reserve(more)
+}
+
 // Close remembers the answer. What did not go out is random.
 func (h *hiding) Close() error {
+	h.v.mu.Lock()
+	if h.room > 0 && h.v.feed != nil {
+		h.reserve(0)
+	}
+	h.v.mu.Unlock()
 	if h.key == nil {
 		return nil
 	}
@@ -110,8 +173,8 @@ func (h *hiding) Close() error {
 		h.v.seen.keep(*h.key, size, &h.seed, nil)
 		return nil
 	}
-	for h.head, h.blocks = false, false; h.left > 0; {
-		h.draw()
+	for h.head, h.blocks, h.pauses = false, false, 0; h.left > 0; {
+		h.draw(hiddenPart)
 	}
 	h.v.seen.keep(*h.key, size, nil, h.drawn)
 	return nil

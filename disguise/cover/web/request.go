@@ -15,9 +15,7 @@ const agent = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like G
 var chromium = regexp.MustCompile(`Chrome/([0-9]+)\.`)
 
 // request is a request as Chromium sends it: the same fields in the same order. cookie is one of this request only, or "".
-func (t *tab) request(it *item, target string, body []byte, cookie string) browser.Request {
-	cookies, document := t.visit.about(&t.view)
-	opens := document == it.URL
+func (t *tab) request(it *flight, target string, body []byte, cookie string) browser.Request {
 	origin := "http://" + t.host
 	if t.sealed {
 		origin = "https://" + t.host
@@ -26,7 +24,7 @@ func (t *tab) request(it *item, target string, body []byte, cookie string) brows
 	add := func(name, value string) { r.Fields = append(r.Fields, browser.Field{Name: name, Value: value}) }
 	var brand, mode, destination, priority string
 	if t.sealed { // over plain HTTP it tells less
-		mode, destination = purpose(it, opens)
+		mode, destination = purpose(it.item, it.opens)
 		priority, r.Weight = urgency(destination)
 		if version := chromium.FindStringSubmatch(t.agent); version != nil {
 			brand = `"Not:A-Brand";v="8", "Chromium";v="` + version[1] + `"`
@@ -40,7 +38,7 @@ func (t *tab) request(it *item, target string, body []byte, cookie string) brows
 	if it.Method == "POST" {
 		add("Content-Length", strconv.Itoa(len(body)))
 	}
-	if opens {
+	if it.opens {
 		hints("sec-ch-ua", brand, "sec-ch-ua-mobile", "?0", "sec-ch-ua-platform", `"Linux"`)
 		add("Upgrade-Insecure-Requests", "1")
 		add("User-Agent", t.agent)
@@ -52,14 +50,14 @@ func (t *tab) request(it *item, target string, body []byte, cookie string) brows
 	if len(body) > 0 {
 		add("Content-Type", it.PostedType)
 	}
-	if !opens {
+	if !it.opens {
 		hints("sec-ch-ua-mobile", "?0")
 	}
-	add("Accept", accept(it, opens))
+	add("Accept", accept(it.item, it.opens))
 	if it.Method == "POST" {
 		add("Origin", origin)
 	}
-	if t.sealed && opens {
+	if t.sealed && it.opens {
 		add("Sec-Fetch-Site", "none")
 		add("Sec-Fetch-Mode", mode)
 		add("Sec-Fetch-User", "?1")
@@ -69,8 +67,8 @@ func (t *tab) request(it *item, target string, body []byte, cookie string) brows
 		add("Sec-Fetch-Mode", mode)
 		add("Sec-Fetch-Dest", destination)
 	}
-	if !opens {
-		add("Referer", origin+document)
+	if !it.opens {
+		add("Referer", origin+t.items[it.from.document].URL)
 	}
 	if t.sealed {
 		add("Accept-Encoding", "gzip, deflate, br, zstd")
@@ -78,7 +76,7 @@ func (t *tab) request(it *item, target string, body []byte, cookie string) brows
 		add("Accept-Encoding", "gzip, deflate")
 	}
 	add("Accept-Language", "en-US,en;q=0.9")
-	for _, one := range cookies {
+	for _, one := range t.visit.kept() {
 		add("Cookie", one)
 	}
 	if t.shown != "" {

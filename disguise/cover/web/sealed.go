@@ -339,7 +339,7 @@ func (t *tab) takeParts(it *flight, r *http.Response) (ours bool, err error) {
 			return true, err
 		}
 		number, held := binary.BigEndian.Uint32(b), binary.BigEndian.Uint32(b[orderSize:])
-		t.visit.got(&t.view, it, len(b)-partHead, head{held &^ usefulPart, held&usefulPart != 0})
+		t.visit.got(t.view, it, len(b)-partHead, head{held &^ usefulPart, held&usefulPart != 0})
 		if err := t.takePart(number, b[partHead:]); err != nil {
 			return true, fmt.Errorf("part %d: %w", number, err)
 		}

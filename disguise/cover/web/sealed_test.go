@@ -314,9 +314,11 @@ func TestSchedule(t *testing.T) {
 		t.Fatal(err)
 	}
 	v, p := newVisit(c), &view{}
-	if got := v.open(p, 10_000_000); got.URL != "/watch" {
-		t.Fatalf("it opens %s", got.URL)
+	var opens flight
+	if v.open(p, &opens, 10_000_000); opens.URL != "/watch" {
+		t.Fatalf("it opens %s", opens.URL)
 	}
+	v.done(p, &opens, false)
 	loaded := func(want int) (objects, media int) {
 		for {
 			next, at := v.scheduled(p, want)
@@ -433,7 +435,7 @@ func TestAnswersAreReadToTheirEnd(t *testing.T) {
 		body := &watched{Reader: bytes.NewReader(make([]byte, n-test.missing))}
 		on := *client
 		on.visit = newVisit(client.catalogue)
-		tab := &tab{factory: &on, feed: careless{newVeiled(1, 2)}, parts: order{most: mostEarly}}
+		tab := &tab{factory: &on, view: &view{}, feed: careless{newVeiled(1, 2)}, parts: order{most: mostEarly}}
 		it := &flight{item: client.items[number]}
 		ours, err := tab.takeParts(it, &http.Response{StatusCode: it.Status, ContentLength: int64(n), Body: body})
 		if !ours || (err != nil) != test.fails || !test.fails && !body.ended {
@@ -456,7 +458,7 @@ func FuzzParts(f *testing.F) {
 		v := newVisit(client.catalogue)
 		on := *client
 		on.visit = v
-		tab := &tab{factory: &on, feed: newVeiled(1, 2), parts: order{most: mostEarly}}
+		tab := &tab{factory: &on, view: &view{}, feed: newVeiled(1, 2), parts: order{most: mostEarly}}
 		it := &flight{item: client.items[number]}
 		v.flights, v.asked = 1, it.carries()
 		r := &http.Response{StatusCode: 200, Header: http.Header{}, ContentLength: int64(len(body)), Body: io.NopCloser(strings.NewReader(body))}
@@ -464,7 +466,7 @@ func FuzzParts(f *testing.F) {
 		if ours && !strings.HasPrefix(body, mark) {
 			t.Error("a body without the mark is taken")
 		}
-		if v.done(&tab.view, it); v.asked != 0 || v.flights != 0 || it.arrived > it.carries() {
+		if v.done(tab.view, it, false); v.asked != 0 || v.flights != 0 || it.arrived > it.carries() {
 			t.Errorf("%d bytes are asked for, and %d arrived", v.asked, it.arrived)
 		}
 	})

@@ -37,6 +37,7 @@ const (
 	sendPatience = time.Minute      // for an answer, and 1 s more for each sendRate bytes
 	sendRate     = 8 << 10
 	mostThink    = 300 * time.Millisecond // before an answer, if the site needed as long
+	mostPauses   = 300 * time.Millisecond // in an answer with much that differs
 	mostStreams  = 100                    // requests at a time, over HTTP/2
 	mostFresh    = 8                      // answers of them that are held in memory
 	mostUnsent   = 16 << 10               // bytes in the kernel
@@ -331,7 +332,7 @@ func (v *visitor) differing(w http.ResponseWriter, r *http.Request, it *item, ke
 		v.send(w, r, it, body.Bytes(), func() []byte { return pack(body.Bytes()) })
 		return
 	}
-	out := io.Writer(w)
+	out := io.Writer(flushing{w, http.NewResponseController(w)})
 	if v.compresses(w, r, it) {
 		packed := gzip.NewWriter(w)
 		defer packed.Close()
@@ -344,11 +345,18 @@ func (v *visitor) differing(w http.ResponseWriter, r *http.Request, it *item, ke
 	_ = carrier.Write(out, it.answer, it.Body, hidden) // the connection ends if it fails
 }
 
+// flushing lets what was written leave.
+type flushing struct {
+	io.Writer
+	*http.ResponseController
+}
+
 // think waits as long as the site did before it answered, or half as long at least. It is the same for everybody.
-func think(it *item) {
-	if most := min(time.Duration(it.WaitMS)*time.Millisecond, mostThink); most > 0 {
-		time.Sleep(most/2 + time.Duration(draw.Below(int(most/2)+1)))
-	}
+func think(it *item) { time.Sleep(partOf(min(time.Duration(it.WaitMS)*time.Millisecond, mostThink))) }
+
+// partOf draws a time between half of the most and all of it.
+func partOf(most time.Duration) time.Duration {
+	return most/2 + time.Duration(draw.Below(int(most/2)+1))
 }
 
 // stable answers with an object as it was recorded: the same bytes for everybody, with ranges and conditions.

@@ -13,7 +13,7 @@ import (
 // A client's answers have the sizes of a stranger's, and differ as much from visit to visit.
 func TestSizesAreThoseOfStrangers(t *testing.T) {
 	t.Run("text and media", func(t *testing.T) { sizesAreThoseOfStrangers(t, siteFile(t), "", 30) })
-	t.Run("pictures", func(t *testing.T) { sizesAreThoseOfStrangers(t, "../../../dist/site-docs.db", "image/png", 5) })
+	t.Run("pictures", func(t *testing.T) { sizesAreThoseOfStrangers(t, shippedSite, "image/png", 5) })
 }
 
 // sizesAreThoseOfStrangers compares the answers of one type, or of all, with those of so many strangers.

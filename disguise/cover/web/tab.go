@@ -27,7 +27,7 @@ import (
 type tab struct {
 	*factory
 	heads *heads
-	view  view
+	view  *view
 
 	feed   cover.Gauge
 	ready  []byte // blocks that the next requests hide
@@ -77,8 +77,8 @@ func (t *tab) Carry(ctx context.Context, c net.Conn, f cover.Feed) error {
 		}
 		return nil
 	}
-	t.visit.enter(&t.view)
-	defer t.visit.leave(&t.view)
+	t.view = t.visit.enter(cover.Path(ctx))
+	defer t.visit.leave(t.view)
 	// The connection ends between two exchanges, so only its silence is bounded from outside.
 	return cover.Carry(ctx, c, cover.Life{Idle: t.life.Idle}, readSize, take, func(ctx context.Context, w *cover.Wire) error {
 		defer answers.Close()
@@ -117,7 +117,7 @@ func (t *tab) run(ctx context.Context, s speaker, most int) error {
 			if t.over(began) {
 				return nil
 			}
-			f, hidden, pause, err := t.visit.next(&t.view, t, time.Now())
+			f, hidden, pause, err := t.visit.next(t.view, t, time.Now())
 			if pause != nil {
 				<-slots
 				if err := t.wait(ctx, pause); err != nil {
@@ -131,7 +131,7 @@ func (t *tab) run(ctx context.Context, s speaker, most int) error {
 				if err == nil {
 					err = t.exchange(s, f, hidden)
 				}
-				t.visit.done(&t.view, f)
+				t.visit.done(t.view, f, err != nil)
 				return err
 			}
 			if t.known && most > 1 {
@@ -167,6 +167,9 @@ func (t *tab) waiting() int {
 	return n
 }
 
+// met implements [sender].
+func (t *tab) met() (begun, known bool) { return t.sent.Load() > 0, t.known }
+
 // wait waits until there may be something to fetch.
 func (t *tab) wait(ctx context.Context, p *pause) error {
 	if t.waits == nil && !p.deaf {
@@ -198,6 +201,8 @@ func (t *tab) wait(ctx context.Context, p *pause) error {
 // flight is a request and its answer.
 type flight struct {
 	*item
+	from    *page // that asks for it
+	opens   bool  // it is the document of that page
 	load    bool  // of the page, as it was recorded
 	useful  bool  // the request hides more than padding
 	said    *head // what the bridge says of the link; may be nil
@@ -222,7 +227,7 @@ func (t *tab) exchange(s speaker, it *flight, hidden []byte) (err error) {
 	if err != nil {
 		return err
 	}
-	r, err := s.fetch(t.request(it.item, string(target), body, cookie))
+	r, err := s.fetch(t.request(it, string(target), body, cookie))
 	if err != nil {
 		return err
 	}
@@ -238,7 +243,11 @@ func (t *tab) draw(it *item) ([]byte, error) {
 	n := it.up()
 	t.useful = t.urgent
 	for len(t.ready) < n {
-		b := make([]byte, max(n-len(t.ready), leastBlock, min(t.feed.Waiting(), mostBlock)))
+		size := max(n-len(t.ready), leastBlock) // what it does not hide waits for this connection
+		if n < leastBlock {
+			size = max(size, min(t.feed.Waiting(), mostBlock)) // or blocks would be all overhead
+		}
+		b := make([]byte, size)
 		useful, err := 0, t.broken
 		if err == nil {
 			useful, err = t.feed.Fill(b)

@@ -24,15 +24,25 @@ type visit struct {
 	change  chan struct{} // closed at each change that others wait for
 }
 
-// view is the page that a connection shows, and what of it is yet to be fetched. The mutex of its visit guards it.
+// view is what a connection shows. Over plain HTTP all connections by one path share it, as those of a browser do: no network sees what
+// a page loads without the page. The mutex of its visit guards it.
 type view struct {
+	path    string
 	page    *page // nil before the first one
-	first   bool  // it is the connection's first one
-	opening bool  // its document is on the way
+	first   bool  // it is the first one
+	coming  *page // whose document is on the way; nil if none is
 	opened  time.Time
-	rest    []load // loads of the page that were not fetched yet
+	rest    []part // what was not fetched yet, of the page and of the one before it
+	turn    int    // how many pages it showed
 	loading int    // requests on the way that are loads of the page
 	used    int    // bytes of use that the page carried, inside TLS
+}
+
+// part is a load of a page.
+type part struct {
+	load
+	of   *page
+	turn int // of the view
 }
 
 // After use, a client asks the bridge at growing intervals whether it holds something.
@@ -59,26 +69,35 @@ func (v *visit) changed() {
 }
 
 // enter and leave count connections. The last connection that ends clears the state of the link.
-func (v *visit) enter(p *view) {
+func (v *visit) enter(path string) *view {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	p := &view{path: path}
+	if i := slices.IndexFunc(v.views, func(o *view) bool { return o.path == path }); i >= 0 && !v.sealed {
+		p = v.views[i]
+	}
 	v.views = append(v.views, p)
 	v.backoff, v.poll = pollFirst, time.Time{}
+	return p
 }
 
 func (v *visit) leave(p *view) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.views = slices.DeleteFunc(v.views, func(o *view) bool { return o == p }); len(v.views) == 0 {
+	if i := slices.Index(v.views, p); i >= 0 {
+		v.views = slices.Delete(v.views, i, i+1)
+	}
+	if len(v.views) == 0 {
 		v.held, v.asked = 0, 0
 	}
 	v.changed()
 }
 
-// sender is what a connection has to send.
+// sender is a connection, and what it has to send.
 type sender interface {
 	waiting() int                  // bytes
 	draw(it *item) ([]byte, error) // returns the next bytes, for a request
+	met() (begun, known bool)      // whether it sent a request, and whether the bridge knows whose it is
 }
 
 // next returns what a connection fetches next, and what the request hides. Otherwise it returns what to wait for: a change, or the time.
@@ -86,26 +105,31 @@ type sender interface {
 func (v *visit) next(p *view, s sender, now time.Time) (out *flight, hidden []byte, wait *pause, err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	var it *item
+	begun, known := s.met()
 	up, want := s.waiting(), v.held-v.asked-v.promised(p)
+	if !known && !v.sealed { // what is asked for as a stranger is lost
+		want = 0
+	}
 	polls := v.polls(p) && v.flights < mostPolled
 	due := polls && !now.Before(v.poll)
 	next, at := v.scheduled(p, want)
 	loads := next >= 0 && !now.Before(at)
-	if p.opening || !loads && up == 0 && want <= 0 && !due {
+	if v.shut(p) || !loads && up == 0 && want <= 0 && !due {
 		return nil, nil, v.pause(p, polls, next >= 0, at), nil
 	}
+	out = &flight{load: loads}
 	switch {
 	case loads:
-		it = v.items[p.rest[next].number]
-		p.rest = slices.Delete(p.rest, next, next+1)
+		v.take(p, next, out)
 		p.loading++
+	case !begun && p.page != nil && !v.sealed:
+		v.meet(p, out)
 	default:
 		polling := up == 0 && want <= 0
 		if due {
 			want = max(want, pollRoom)
 		}
-		if it = v.choose(p, up, want, next >= 0); it == nil {
+		if v.choose(p, out, up, want, next >= 0); out.item == nil {
 			return nil, nil, v.pause(p, false, next >= 0, at), nil
 		}
 		if polling {
@@ -114,21 +138,58 @@ func (v *visit) next(p *view, s sender, now time.Time) (out *flight, hidden []by
 		}
 	}
 	v.flights++
-	v.asked += it.carries()
-	hidden, err = s.draw(it)
-	return &flight{item: it, load: loads}, hidden, nil, err
+	if known || v.sealed {
+		v.asked += out.carries()
+	} else {
+		out.arrived = out.carries()
+	}
+	hidden, err = s.draw(out.item)
+	return out, hidden, nil, err
+}
+
+// shut reports whether nothing is fetched before a document is there. Over plain HTTP the last page goes on until then. v.mu is held.
+func (v *visit) shut(p *view) bool { return p.coming != nil && (v.sealed || p.page == nil) }
+
+// take makes a flight of a load of the view. v.mu is held.
+func (v *visit) take(p *view, i int, out *flight) {
+	out.item, out.from = v.items[p.rest[i].number], p.rest[i].of
+	p.rest = slices.Delete(p.rest, i, i+1)
+}
+
+// meet begins a connection beside others. Filters look at what connections begin with, and those of a browser begin with a picture or what
+// else the page loads. What is taken for a stranger's is small. v.mu is held.
+func (v *visit) meet(p *view, out *flight) {
+	best, least := -1, 0
+	for i, l := range p.rest {
+		if it := v.items[l.number]; it.Method == http.MethodGet && (best < 0 || it.cost < least) {
+			best, least = i, it.cost
+		}
+	}
+	if best >= 0 {
+		v.take(p, best, out)
+		return
+	}
+	out.from = p.page
+	for _, number := range p.page.live {
+		if it := v.items[number]; it.Method == http.MethodGet && (out.item == nil || it.cost < out.cost) {
+			out.item = it
+		}
+	}
+	if out.item == nil {
+		out.item = v.items[p.page.live[0]]
+	}
 }
 
 // polls reports whether a connection asks the bridge whether it holds something. One without a page would open one for that. v.mu is held.
 func (v *visit) polls(p *view) bool {
-	return p.page != nil || !slices.ContainsFunc(v.views, func(other *view) bool { return other.page != nil })
+	return p.page != nil || !slices.ContainsFunc(v.views, func(other *view) bool { return other.page != nil || other.coming != nil })
 }
 
 // promised returns the bytes of what waits that other connections will fetch by the pages that they open. v.mu is held.
 func (v *visit) promised(but *view) (bytes int) {
 	for _, p := range v.views {
-		if p != but && p.opening && !p.first {
-			room := v.room(p.page) - v.items[p.page.document].carries() // that is asked for
+		if p != but && p.coming != nil && !p.first {
+			room := v.room(p.coming) - v.items[p.coming.document].carries() // that is asked for
 			bytes += min(room, max(v.held/len(v.views), leastPromise))
 		}
 	}
@@ -138,21 +199,21 @@ func (v *visit) promised(but *view) (bytes int) {
 // pause is for a connection that has nothing to fetch, or only at a time. polls tells that it asks the bridge when it is time for that.
 // v.mu is held.
 func (v *visit) pause(p *view, polls, timed bool, at time.Time) *pause {
-	out := &pause{v.change, v.poll, !polls, p.opening}
-	if timed && !p.opening && (out.untimed || at.Before(out.until)) {
+	out := &pause{v.change, v.poll, !polls, v.shut(p)}
+	if timed && !v.shut(p) && (out.untimed || at.Before(out.until)) {
 		out.until, out.untimed = at, false
 	}
 	return out
 }
 
 // scheduled returns which load of the page comes next, and when it is due, or -1 if any request may come next. Inside TLS all pages are
-// loaded whole, and at their times. Otherwise only the first page of a connection is: what connections begin with is what
+// loaded whole, and at their times. Otherwise only the first page is: what connections begin with is what
 // filters look at. Media are loaded only for as long as much waits: a visitor may stop them at any time. v.mu is held.
 func (v *visit) scheduled(p *view, want int) (next int, at time.Time) {
 	if !v.sealed && !p.first {
 		return -1, at
 	}
-	next = slices.IndexFunc(p.rest, func(l load) bool { return want >= leastBulk || !v.items[l.number].media() })
+	next = slices.IndexFunc(p.rest, func(l part) bool { return want >= leastBulk || !v.items[l.number].media() })
 	if next >= 0 && v.sealed {
 		at = p.opened.Add(p.rest[next].at)
 	}
@@ -167,39 +228,56 @@ type pause struct {
 	deaf    bool // what waits to be sent has to wait for the change too
 }
 
-// choose returns what to fetch. It returns nil if only loads help, of which one is scheduled. v.mu is held.
-func (v *visit) choose(p *view, up, want int, scheduled bool) *item {
+// choose makes a flight of what to fetch. It leaves the flight without an item if only loads help, of which one is scheduled. v.mu is held.
+func (v *visit) choose(p *view, out *flight, up, want int, scheduled bool) {
 	switch {
 	case p.page == nil:
-		return v.open(p, want)
+		v.open(p, out, want)
+		return
 	case v.sealed && want >= leastBulk && !scheduled && p.loading == 0: // all of the page is there
-		return v.open(p, want)
+		v.open(p, out, want)
+		return
 	case v.sealed && want >= leastBulk && up == 0:
-		return nil
+		return
 	case !v.sealed && want >= leastBulk:
-		i := v.fitting(p, want/len(v.views))
-		if i < 0 {
-			return v.open(p, want)
+		i := v.fitting(p, want/len(v.views), max(2*want, leastPromise))
+		if p.coming == nil && (i < 0 || v.short(p)) {
+			v.open(p, out, want)
+			return
 		}
-		it := v.items[p.rest[i].number]
-		if up <= it.up() || v.flights > 0 && draw.Below(2) == 0 { // or else what goes up would wait for long
-			p.rest = slices.Delete(p.rest, i, i+1)
-			return it
+		if i >= 0 && (up <= v.items[p.rest[i].number].up() || v.flights > 0 && draw.Below(2) == 0) { // or else what goes up would wait for long
+			v.take(p, i, out)
+			return
+		}
+		if up == 0 {
+			return
 		}
 	}
 	if want >= leastBulk { // which pages bring
 		want = 0
 	}
-	return v.live(p.page, up, want)
+	out.from = p.page
+	out.item = v.live(p.page, up, want)
+}
+
+// short reports whether what is left of the page will not last until the next document is there. v.mu is held.
+func (v *visit) short(p *view) bool {
+	left := 0
+	for _, l := range p.rest {
+		if slices.Contains(l.of.bulk, l.load) {
+			left++
+		}
+	}
+	return left < len(v.views)
 }
 
 // fitting returns which load of the page carries so many bytes with the least room to spare, or as many as any does. It returns -1 if no
-// load is worth a round trip. v.mu is held.
-func (v *visit) fitting(p *view, want int) (best int) {
+// load is worth a round trip, or all that are carry more than most. v.mu is held.
+func (v *visit) fitting(p *view, want, most int) (best int) {
 	best = -1
 	for i, l := range p.rest {
 		n := v.items[l.number].carries()
-		if !slices.Contains(p.page.bulk, l) {
+		if n > most || !slices.Contains(l.of.bulk, l.load) {
 			continue
 		}
 		if best < 0 {
@@ -213,9 +291,9 @@ func (v *visit) fitting(p *view, want int) (best int) {
 	return best
 }
 
-// open goes to the page that carries so many bytes at the least cost, and fetches its document. A page that other connections show costs
-// more: nobody opens the same one several times. v.mu is held.
-func (v *visit) open(p *view, want int) *item {
+// open makes a flight of the document of the page that carries so many bytes at the least cost. A page that other views show
+// costs more: nobody opens the same one several times. v.mu is held.
+func (v *visit) open(p *view, out *flight, want int) {
 	if p.page != nil && p.used >= v.room(p.page)/2 {
 		want = max(want, 4*p.used) // the last page was too small
 	}
@@ -236,11 +314,14 @@ func (v *visit) open(p *view, want int) *item {
 			best, least = one, price
 		}
 	}
-	*p = view{page: best, first: p.page == nil, opening: true, opened: time.Now(), rest: slices.Clone(best.loads), loading: p.loading}
-	return v.items[best.document]
+	p.first, p.coming, p.opened, p.used = p.page == nil, best, time.Now(), 0
+	if v.sealed {
+		p.rest = nil
+	}
+	out.item, out.from, out.opens = v.items[best.document], best, true
 }
 
-// againCost is how much more a page costs for each connection that shows it.
+// againCost is how much more a page costs for each other view that shows it.
 const againCost = 1.5
 
 // price is the cost of a byte, if so many are to come by a page. A visitor may leave it before everything was loaded, unless the page is
@@ -297,8 +378,18 @@ func (v *visit) live(p *page, up, want int) (best *item) {
 // exchanges is how many exchanges so many bytes need.
 func exchanges(bytes, room int) int { return (max(bytes, 0) + max(room, 1) - 1) / max(room, 1) }
 
-// done notes the end of an exchange.
-func (v *visit) done(p *view, it *flight) {
+// show shows a page. What is left of the last one may be fetched yet, except what its scripts fetch.
+func (p *view) show(one *page) {
+	p.rest = slices.DeleteFunc(p.rest, func(l part) bool { return l.turn < p.turn || !slices.Contains(l.of.bulk, l.load) })
+	p.page = one
+	p.turn++
+	for _, l := range one.loads {
+		p.rest = append(p.rest, part{l, one, p.turn})
+	}
+}
+
+// done notes the end of an exchange, which failed or not.
+func (v *visit) done(p *view, it *flight, failed bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.flights--
@@ -306,8 +397,10 @@ func (v *visit) done(p *view, it *flight) {
 		p.loading--
 	}
 	v.asked -= it.carries() - it.arrived
-	if p.page != nil && v.items[p.page.document] == it.item {
-		p.opening = false
+	if it.opens {
+		if p.coming = nil; !failed {
+			p.show(it.from)
+		}
 	}
 	if it.useful || it.said != nil && it.said.useful {
 		v.backoff = pollFirst
@@ -346,7 +439,7 @@ func (v *visit) got(p *view, it *flight, bytes int, said head) {
 	v.changed()
 }
 
-// keep keeps the cookies that an answer set, and about returns those of a request.
+// keep keeps the cookies that an answer set, and kept returns those of a request.
 func (v *visit) keep(set []*http.Cookie) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -370,15 +463,11 @@ const (
 	mostCookie  = 4096 // bytes
 )
 
-// about returns the cookies, and the document of the page that a connection shows.
-func (v *visit) about(p *view) (cookies []string, document string) {
+func (v *visit) kept() (cookies []string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, c := range v.cookies {
 		cookies = append(cookies, c.Name+"="+c.Value)
 	}
-	if p.page != nil {
-		document = v.items[p.page.document].URL
-	}
-	return cookies, document
+	return cookies
 }

@@ -242,18 +242,19 @@ func TestOpensThePageThatCostsLeast(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, page := range map[int]string{500: "/", 10_000: "/", 200_000: "/watch", 10_000_000: "/watch"} {
-		if got := newVisit(c).open(&view{page: &c.pages[0]}, want); got.URL != page {
-			t.Errorf("for %d bytes it opens %s, want %s", want, got.URL, page)
+		var next, first flight
+		if newVisit(c).open(&view{page: &c.pages[0]}, &next, want); next.URL != page {
+			t.Errorf("for %d bytes it opens %s, want %s", want, next.URL, page)
 		}
-		if got := newVisit(c).open(&view{}, want); got.URL != "/" {
-			t.Errorf("a connection begins with %s", got.URL)
+		if newVisit(c).open(&view{}, &first, want); first.URL != "/" {
+			t.Errorf("a link begins with %s", first.URL)
 		}
 	}
 }
 
-// A connection begins with a whole page, in the order of the recording, however little waits: filters look at the first packets.
+// A link begins with a whole page, in the order of the recording, however little waits: filters look at the first packets.
 func TestBeginsWithAPage(t *testing.T) {
-	args := map[string]string{"site": "../../../dist/site-docs.db"}
+	args := map[string]string{"site": shippedSite}
 	synctest.Test(t, func(t *testing.T) {
 		client := factoryOf(t, cover.Options{Args: args})
 		s := start(t, client, factoryOf(t, cover.Options{Args: args}))
@@ -284,69 +285,172 @@ func numbersOf(loads []load) (all []int) {
 	return all
 }
 
-// Connections show different pages, if several cost about as much.
+// Connections inside TLS show different pages, if several cost about as much. None is loaded whole for a few bytes, with all its pictures.
 func TestShowsDifferentPages(t *testing.T) {
-	v := factoryOf(t, cover.Options{Args: map[string]string{"site": "../../../dist/site-docs.db"}}).visit
+	sealed, _ := sealedPairOf(t, cover.Life{}, shippedSite)
 	shown := map[*page]bool{}
 	for range 4 {
-		p := &view{}
-		v.enter(p)
-		if it := v.open(p, 500); it.URL == "/pictures" {
-			t.Error("a page is loaded whole for a few bytes, with all of its pictures")
-		}
+		p, out := sealed.visit.enter(""), &flight{}
+		sealed.visit.open(p, out, 500)
+		sealed.visit.done(p, out, false)
 		shown[p.page] = true
 	}
 	if len(shown) != 4 {
 		t.Errorf("four connections show %d pages", len(shown))
 	}
+	var first flight
+	plain := shippedFactory(t)
+	plain.visit.open(plain.visit.enter(""), &first, 500)
+	for p := range shown {
+		if whole := sealed.visit.items[p.document].URL; whole == "/pictures" || first.URL == "/pictures" {
+			t.Errorf("a few bytes are fetched by %s, and by %s over plain HTTP", whole, first.URL)
+		}
+	}
 }
 
-// While a connection opens a page for what waits, others open one only for what it will not fetch.
+// Inside TLS, while a connection opens a page for what waits, others open one only for what it will not fetch.
 func TestOnePageForWhatWaits(t *testing.T) {
-	for held, both := range map[int]bool{75_000: false, 600_000: true} {
-		v := shippedFactory(t).visit
-		a, b := &view{page: &v.pages[0]}, &view{page: &v.pages[0]}
-		v.enter(a)
-		v.enter(b)
+	for held, both := range map[int]bool{75_000: false, 6_000_000: true} {
+		sealed, _ := sealedPairOf(t, cover.Life{}, shippedSite)
+		v := sealed.visit
+		a, b := v.enter(""), v.enter("")
+		a.page, b.page = &v.pages[0], &v.pages[0]
 		v.held = held
 		for _, p := range []*view{a, b} {
 			if _, _, _, err := v.next(p, nothing{}, time.Now().Add(time.Second)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if !a.opening || b.opening != both {
-			t.Errorf("for %d bytes the first one opens %s: %v, and the second one %s: %v", held, v.items[a.page.document].URL, a.opening, v.items[b.page.document].URL, b.opening)
+		if a.coming == nil || (b.coming != nil) != both {
+			t.Errorf("for %d bytes the first one opens %+v, and the second one %+v", held, a.coming, b.coming)
 		}
 	}
 }
 
-// Of an idle link one connection shows a page, and only it asks the bridge whether something waits.
+// Of an idle link one connection asks the bridge whether something waits. Inside TLS it is the one that shows a page.
 func TestIdleConnectionsOpenNoPages(t *testing.T) {
-	v := factoryOf(t, cover.Options{}).visit
-	a, b := &view{}, &view{}
-	v.enter(a)
-	v.enter(b)
-	later := time.Now().Add(time.Hour)
-	for _, test := range []struct {
-		p    *view
-		asks bool
-	}{{a, true}, {b, false}} {
-		f, _, pause, err := v.next(test.p, nothing{}, later)
-		if err != nil || (f != nil) != test.asks || pause != nil && !pause.untimed {
-			t.Errorf("%+v: %+v, %+v, %v", test, f, pause, err)
+	sealed, _ := sealedPairOf(t, cover.Life{}, siteFile(t))
+	for _, v := range []*visit{factoryOf(t, cover.Options{}).visit, sealed.visit} {
+		a, b := v.enter(""), v.enter("")
+		later := time.Now().Add(time.Hour)
+		first, _, _, err := v.next(a, nothing{}, later)
+		if err != nil || first == nil || !first.opens {
+			t.Fatalf("sealed %v: it begins with %+v, %v", v.sealed, first, err)
 		}
-		if f != nil {
-			v.done(test.p, f)
+		if f, _, pause, err := v.next(b, nothing{}, later); err != nil || f != nil || !pause.untimed {
+			t.Errorf("sealed %v: beside the first document it asks for %+v, %+v, %v", v.sealed, f, pause, err)
 		}
-	}
-	v.leave(a)
-	if f, _, _, err := v.next(b, nothing{}, later); f == nil || err != nil {
-		t.Errorf("the last connection asks for %+v, %v", f, err)
+		v.done(a, first, false)
+		v.leave(a)
+		if f, _, _, err := v.next(b, nothing{}, later); f == nil || f.opens != v.sealed || err != nil {
+			t.Errorf("sealed %v: the last connection asks for %+v, %v", v.sealed, f, err)
+		}
 	}
 }
 
-// nothing waits to be sent.
+// Without its document there is no page, and the next connection begins anew.
+func TestDocumentThatFails(t *testing.T) {
+	v := shippedFactory(t).visit
+	p := v.enter("")
+	for n := range 2 {
+		f, _, _, err := v.next(p, stranger{}, time.Now())
+		if err != nil || f == nil || !f.opens || !p.first {
+			t.Fatalf("time %d: it begins with %+v, %v", n, f, err)
+		}
+		if v.done(p, f, true); p.page != nil || p.coming != nil || len(p.rest) > 0 {
+			t.Fatalf("without a document it shows %+v", p)
+		}
+	}
+}
+
+// A connection beside others begins with something small that the page loads, and then tells by a POST whose it is.
+func TestJoinsAPage(t *testing.T) {
+	f := shippedFactory(t)
+	p := gallery(t, f)
+	f.visit.held, f.visit.poll = 1<<20, time.Now().Add(time.Hour)
+	if one, _, _, err := f.visit.next(p, idle{}, time.Now()); one != nil || err != nil {
+		t.Errorf("a connection that the bridge does not know fetches %+v, %v", one, err)
+	}
+	for i, want := range []string{"GET", "POST", "POST"} {
+		one, _, _, err := f.visit.next(p, stranger{asked: i}, time.Now())
+		if err != nil || one == nil || one.Method != want || one.opens || one.carries() > 5000 || one.from != p.page || f.visit.asked != 0 {
+			t.Errorf("request %d is %+v, %v, for %d bytes", i, one, err, f.visit.asked)
+		}
+	}
+}
+
+// Connections fetch the pictures of one page beside each other, and open the next page before there are too few.
+func TestSharesAPage(t *testing.T) {
+	f := shippedFactory(t)
+	p := gallery(t, f)
+	v := f.visit
+	for range 3 {
+		if v.enter("") != p {
+			t.Fatal("a connection has a view of its own")
+		}
+	}
+	other := v.enter("lte")
+	if other == p {
+		t.Fatal("a connection by another path shows the same page")
+	}
+	v.leave(other)
+	v.held = 100 << 20
+	fetched, opened := map[int]bool{}, (*flight)(nil)
+	for len(fetched) < len(p.page.bulk) {
+		one, _, pause, err := v.next(p, nothing{}, time.Now())
+		if err != nil || one == nil {
+			t.Fatalf("after %d pictures: %+v, %v", len(fetched), pause, err)
+		}
+		if one.opens {
+			if opened != nil || len(p.page.bulk)-len(fetched) >= len(v.views) {
+				t.Errorf("it opens %s after %d pictures, and opened %+v", one.URL, len(fetched), opened)
+			}
+			opened = one
+			continue
+		}
+		if fetched[one.number] || one.from != p.page {
+			t.Errorf("%s is fetched again, or for another page", one.URL)
+		}
+		fetched[one.number] = true
+	}
+	if one, _, _, err := v.next(p, nothing{}, time.Now()); one != nil || err != nil {
+		t.Errorf("without the document it fetches %+v, %v", one, err)
+	}
+	up, _, _, err := v.next(p, stranger{asked: 1}, time.Now())
+	if err != nil || up == nil || up.from != p.page || opened == nil {
+		t.Fatalf("what goes up waits for the document: %+v, %v", up, err)
+	}
+	if v.done(p, opened, false); len(p.rest) != len(opened.from.loads) {
+		t.Errorf("there are %d loads of %d", len(p.rest), len(opened.from.loads))
+	}
+	if one, _, _, err := v.next(p, nothing{}, time.Now()); err != nil || one == nil || one.from != opened.from {
+		t.Errorf("with the document it fetches %+v, %v", one, err)
+	}
+	for range 3 {
+		p.show(opened.from)
+	}
+	if bulk := len(opened.from.bulk); len(p.rest) != len(opened.from.loads)+bulk {
+		t.Errorf("after four pages there are %d loads, want those of one, and %d of the page before it", len(p.rest), bulk)
+	}
+}
+
+// nothing is a connection where nothing waits to be sent.
 type nothing struct{}
 
 func (nothing) waiting() int                  { return 0 }
 func (nothing) draw(it *item) ([]byte, error) { return make([]byte, it.up()), nil }
+func (nothing) met() (begun, known bool)      { return true, true }
+
+// stranger is a connection that has a hello to send, after so many requests.
+type stranger struct {
+	nothing
+	asked int
+}
+
+// idle is one with nothing to send.
+type idle struct{ nothing }
+
+func (idle) met() (begun, known bool) { return true, false }
+
+func (stranger) waiting() int               { return 500 }
+func (s stranger) met() (begun, known bool) { return s.asked > 0, false }
