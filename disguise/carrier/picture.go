@@ -91,7 +91,8 @@ func (picture) pour(w io.Writer, original []byte, payload io.Reader) error {
 // partSize is how many bytes of payload a picture has in each of its parts, about.
 const partSize = 4 << 10
 
-// parts returns with which rows the parts of a picture end that hides something there. What a part hides can be read as soon as the part is there.
+// parts divides a picture by rows, and returns where each part ends. A reader of the picture gets the payload of a part before the next part is
+// written.
 func (p *pixels) parts(at []int) (ends []int) {
 	for next := partSize; next < len(at); {
 		y := at[next-1]/p.width + 1

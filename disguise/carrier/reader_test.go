@@ -52,7 +52,7 @@ func TestReaderIsEarly(t *testing.T) {
 	}
 }
 
-// What a picture hides arrives while the rest of the picture is yet to be filled.
+// A reader gets the payload of each part of a picture before the writer has the rest.
 func TestPicturesArriveByParts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, object := For("image/png"), disc(200)

@@ -200,6 +200,6 @@ type tellingCover struct {
 }
 
 func (c tellingCover) Carry(ctx context.Context, conn net.Conn, f cover.Feed) error {
-	c.paths <- cover.Path(ctx)
+	c.paths <- f.(cover.Gauge).Path()
 	return c.Cover.Carry(ctx, conn, f)
 }

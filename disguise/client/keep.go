@@ -57,7 +57,7 @@ func (f *feed) Take(b []byte) error {
 
 // start carries blocks on a connection in the background. The channel is closed when that ended.
 func (s *Session) start(c *carrier) (done <-chan struct{}) {
-	ctx, cut := context.WithCancel(cover.WithPath(context.Background(), c.member.Name))
+	ctx, cut := context.WithCancel(context.Background())
 	c.cut, c.since = cut, time.Now()
 	s.mu.Lock()
 	s.live[c] = true

@@ -28,24 +28,12 @@ type Gauge interface {
 	// Reserve notes that what this connection is sending has room for so many bytes more, or fewer, which the next calls of Fill
 	// will fill. It returns how many bytes wait beyond the room that all connections of the link have.
 	Reserve(room int) (beyond int)
+	// Path names the path by which the connection leaves. It returns "" if the path is not known.
+	Path() string
 }
 
 // ErrForeign says that a datagram holds nothing of the link. Anybody may send some, so they show nothing of the peer.
 var ErrForeign = errors.New("the datagram holds nothing of this link")
-
-// pathKey is of the name of a path, in a context.
-type pathKey struct{}
-
-// WithPath tells a cover by which path its connection leaves.
-func WithPath(ctx context.Context, name string) context.Context {
-	return context.WithValue(ctx, pathKey{}, name)
-}
-
-// Path returns the name of the path by which a connection leaves, or "".
-func Path(ctx context.Context) string {
-	name, _ := ctx.Value(pathKey{}).(string)
-	return name
-}
 
 // Cover shapes what one end of a cover connection sends.
 type Cover interface {

@@ -157,6 +157,13 @@ func (c *Conn) Reserve(room int) (beyond int) {
 	return max(0, beyond)
 }
 
+// Path names the path that [Conn.Via] named.
+func (c *Conn) Path() string {
+	c.l.mu.Lock()
+	defer c.l.mu.Unlock()
+	return c.path
+}
+
 // silence notes that the cover sends no more on this connection. It may still receive.
 func (c *Conn) silence() {
 	l := c.l

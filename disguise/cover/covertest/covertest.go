@@ -133,6 +133,9 @@ func (f *Feed) Reserve(room int) (beyond int) {
 	return max(0, len(f.out)+overhead-f.reserved)
 }
 
+// Path implements [cover.Gauge]. The path is not known.
+func (f *Feed) Path() string { return "" }
+
 // Fill implements [cover.Feed].
 func (f *Feed) Fill(b []byte) (useful int, err error) {
 	f.mu.Lock()

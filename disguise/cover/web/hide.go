@@ -38,7 +38,7 @@ type hiding struct {
 	drawn  []byte // all so far, if the answer is remembered
 
 	pauses  time.Duration // how long the answer may yet wait for more to carry
-	pauseAt int           // how many bytes are left when a stranger's answer waits
+	pauseAt int           // how many bytes come after the place where a stranger's answer waits
 }
 
 // hide returns what the answer to a request hides. A request with tokens gets the same within its validity. The caller closes it.
@@ -94,11 +94,11 @@ func (h *hiding) draw(n int) {
 	}
 }
 
-// pause waits until a part has so many bytes to carry, or nearly. Others have something to wait for too, so answers to strangers wait
-// as long in all, at a place that is drawn.
+// pause waits until a part has so many bytes to carry, or nearly. An answer to a stranger waits once, before the part with a place that was
+// drawn. So pauses alone do not tell a client.
 func (h *hiding) pause(bytes int) {
 	if !h.head && !h.blocks {
-		if h.pauses > 0 && h.left <= h.pauseAt {
+		if h.pauses > 0 && h.left-bytes <= h.pauseAt {
 			time.Sleep(h.pauses)
 			h.pauses = 0
 		}

@@ -77,7 +77,7 @@ func (t *tab) Carry(ctx context.Context, c net.Conn, f cover.Feed) error {
 		}
 		return nil
 	}
-	t.view = t.visit.enter(cover.Path(ctx))
+	t.view = t.visit.enter(gauge.Path())
 	defer t.visit.leave(t.view)
 	// The connection ends between two exchanges, so only its silence is bounded from outside.
 	return cover.Carry(ctx, c, cover.Life{Idle: t.life.Idle}, readSize, take, func(ctx context.Context, w *cover.Wire) error {

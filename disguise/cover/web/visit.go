@@ -156,8 +156,8 @@ func (v *visit) take(p *view, i int, out *flight) {
 	p.rest = slices.Delete(p.rest, i, i+1)
 }
 
-// meet begins a connection beside others. Filters look at what connections begin with, and those of a browser begin with a picture or what
-// else the page loads. What is taken for a stranger's is small. v.mu is held.
+// meet begins a connection beside others. Filters look at the first request of a connection, and a browser's is for a part of the page. The bridge
+// takes the request for a stranger's, so meet chooses the smallest part. v.mu is held.
 func (v *visit) meet(p *view, out *flight) {
 	best, least := -1, 0
 	for i, l := range p.rest {
@@ -378,7 +378,7 @@ func (v *visit) live(p *page, up, want int) (best *item) {
 // exchanges is how many exchanges so many bytes need.
 func exchanges(bytes, room int) int { return (max(bytes, 0) + max(room, 1) - 1) / max(room, 1) }
 
-// show shows a page. What is left of the last one may be fetched yet, except what its scripts fetch.
+// show shows a page. The client may still fetch pictures of the page before it.
 func (p *view) show(one *page) {
 	p.rest = slices.DeleteFunc(p.rest, func(l part) bool { return l.turn < p.turn || !slices.Contains(l.of.bulk, l.load) })
 	p.page = one

@@ -327,7 +327,7 @@ func TestOnePageForWhatWaits(t *testing.T) {
 	}
 }
 
-// Of an idle link one connection asks the bridge whether something waits. Inside TLS it is the one that shows a page.
+// One connection of an idle link asks the bridge whether something waits. Inside TLS it is the one that shows a page.
 func TestIdleConnectionsOpenNoPages(t *testing.T) {
 	sealed, _ := sealedPairOf(t, cover.Life{}, siteFile(t))
 	for _, v := range []*visit{factoryOf(t, cover.Options{}).visit, sealed.visit} {
