@@ -7,6 +7,8 @@ import (
 	"io"
 	"net"
 	"time"
+
+	"heddle/internal/pacing"
 )
 
 // Life bounds one connection. A field that is zero bounds nothing.
@@ -76,7 +78,7 @@ func (w *Wire) touch() {
 func Carry(ctx context.Context, c net.Conn, life Life, size int, take func([]byte) error, send func(context.Context, *Wire) error) error {
 	living, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	w := &Wire{conn: c, life: life, left: life.Bytes}
+	w := &Wire{conn: pacing.Conn(c), life: life, left: life.Bytes}
 	over := func() { end(errOver) }
 	if life.Age > 0 {
 		defer time.AfterFunc(life.Age, over).Stop()

@@ -25,6 +25,7 @@ import (
 	"heddle/disguise/cover"
 	"heddle/disguise/site"
 	"heddle/internal/draw"
+	"heddle/internal/pacing"
 	"heddle/internal/unsent"
 )
 
@@ -93,6 +94,7 @@ func (f *factory) Host(ctx context.Context, c net.Conn, enter cover.Enter) {
 // serve is the website for one connection.
 func (f *factory) serve(ctx context.Context, c net.Conn, v *visitor) {
 	_ = unsent.Limit(c, mostUnsent) // without it a client's data wait longer
+	c = pacing.Conn(c)
 	if f.tls != nil {
 		c = tls.Server(c, f.tls)
 	}

@@ -1,0 +1,62 @@
+// Package pacing bounds how fast TCP sends after it lost packets, where the kernel's congestion control is BBR.
+//
+// BBR leaves its start-up, in which it sends 2.9 times as fast as packets arrive, only after three round trips in which bytes waited to
+// be sent. A connection whose program writes no faster than the network carries never has such a round. It stays in start-up, and each
+// burst overflows the queue of the network. The third version of BBR leaves start-up at a loss of 2 % of a round trip (section 5.3.1.3
+// of draft-ietf-ccwg-bbr); Linux has the first version, so this package does it.
+package pacing
+
+import "time"
+
+const (
+	// A round trip lost too much if it lost more than one packet of lossShare, and more than leastLost: fewer may be chance.
+	lossShare = 50
+	leastLost = 2
+	// fullRound is how many packets a round trip has whose success says that the network carries more.
+	fullRound = 10
+	// rounds is over how many round trips the rate of delivery is the greatest. BBR itself takes ten.
+	rounds = 10
+	// leastPause is between two looks at the least, for networks whose round trip is shorter.
+	leastPause = 10 * time.Millisecond
+	// most is above any rate that matters, and a number that all kernels take.
+	most = 1<<31 - 1
+)
+
+// sample is what the kernel says of a connection.
+type sample struct {
+	rtt        time.Duration // smoothed
+	delivered  uint64        // bytes per second, lately
+	sent, lost uint32        // packets with data so far, and those sent again
+}
+
+// bound finds how fast a connection may send. Its zero value is that of a new connection.
+type bound struct {
+	sent, lost uint32
+	delivered  [rounds]uint64 // by round trip
+	round      int
+	rate       uint64 // bytes per second; 0 is no bound
+}
+
+// take takes the sample of a round trip, and reports whether the bound changed.
+//
+// After a loss the bound leaves a quarter more than what the network delivered, as BBR does when it looks for more. Each full round
+// trip without one raises it by a sixteenth, so in the eight round trips of such a cycle by two thirds.
+func (b *bound) take(s sample) bool {
+	sent, lost := s.sent-b.sent, s.lost-b.lost
+	b.sent, b.lost = s.sent, s.lost
+	b.delivered[b.round%rounds] = s.delivered
+	b.round++
+	before := b.rate
+	switch {
+	case lost > leastLost && lost*lossShare > sent:
+		var best uint64
+		for _, d := range b.delivered {
+			best = max(best, d)
+		}
+		b.rate = best + best/4
+	case sent >= fullRound:
+		b.rate += b.rate / 16
+	}
+	b.rate = min(b.rate, most)
+	return b.rate != before
+}
