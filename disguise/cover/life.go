@@ -39,7 +39,7 @@ const linger = 10 * time.Second
 
 // Wire is the sending half of a connection whose life is bounded.
 type Wire struct {
-	conn net.Conn
+	conn *pacing.Conn
 	life Life
 	left int64
 	idle *time.Timer
@@ -52,6 +52,9 @@ func (w *Wire) Left(want int) int {
 	}
 	return int(min(int64(want), w.left))
 }
+
+// Least returns how many bytes the next write should have at the least, so that the connection stays fast. It is mostly 0.
+func (w *Wire) Least() int { return w.conn.Least() }
 
 // Write fails if more is written than Left says.
 func (w *Wire) Write(b []byte) (int, error) {
@@ -78,7 +81,7 @@ func (w *Wire) touch() {
 func Carry(ctx context.Context, c net.Conn, life Life, size int, take func([]byte) error, send func(context.Context, *Wire) error) error {
 	living, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	w := &Wire{conn: pacing.Conn(c), life: life, left: life.Bytes}
+	w := &Wire{conn: pacing.New(c), life: life, left: life.Bytes}
 	over := func() { end(errOver) }
 	if life.Age > 0 {
 		defer time.AfterFunc(life.Age, over).Stop()

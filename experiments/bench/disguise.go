@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"heddle/internal/netutil"
 	"heddle/lab"
 	"heddle/lab/peer"
 	"heddle/path"
@@ -202,7 +203,34 @@ func (n *torWays) by(ctx context.Context, s *stage, way string, measure func(soc
 	return measure(0)
 }
 
-// download fetches a file of each size from an origin, with arguments of curl, and counts the bytes on the link.
+// A link is quiet when it carries at most quietBytes in quietTime, each way. Some covers go on for longer than mostTail.
+const (
+	quietTime  = time.Second
+	quietBytes = 2000
+	mostTail   = 20 * time.Second
+)
+
+// settled returns the counts of a link as soon as it is quiet. After a download a cover may yet load the rest of a page.
+func settled(ctx context.Context, link *lab.Link) (now lab.LinkStatus, err error) {
+	if now, err = link.Status(); err != nil {
+		return now, err
+	}
+	for began := time.Now(); time.Since(began) < mostTail; {
+		if err := netutil.Sleep(ctx, quietTime); err != nil {
+			return now, err
+		}
+		before := now
+		if now, err = link.Status(); err != nil {
+			return now, err
+		}
+		if now.BtoA.DeliveredBytes-before.BtoA.DeliveredBytes <= quietBytes && now.AtoB.Bytes-before.AtoB.Bytes <= quietBytes {
+			break
+		}
+	}
+	return now, nil
+}
+
+// download fetches a file of each size from an origin, with arguments of curl, and counts the bytes on the link until it is quiet again.
 func download(ctx context.Context, s *stage, origin string, sizes []disguiseSize, args ...string) (figures []figure, err error) {
 	if err := s.ResetLateness(); err != nil {
 		return nil, err
@@ -219,7 +247,7 @@ func download(ctx context.Context, s *stage, origin string, sizes []disguiseSize
 		if f.Bytes != int64(size.bytes) {
 			return nil, fmt.Errorf("%d bytes of %d arrived", f.Bytes, size.bytes)
 		}
-		after, err := s.Link("access").Status()
+		after, err := settled(ctx, s.Link("access"))
 		if err != nil {
 			return nil, err
 		}

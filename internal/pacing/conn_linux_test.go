@@ -18,7 +18,7 @@ type wrapped struct{ *net.TCPConn }
 func (w wrapped) NetConn() net.Conn { return w.TCPConn }
 
 // dial connects to an echo with a congestion control.
-func dial(t *testing.T, control string) net.Conn {
+func dial(t *testing.T, control string) *Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", tcptest.Serve(t, tcptest.Echo).String())
 	if err != nil {
@@ -32,7 +32,7 @@ func dial(t *testing.T, control string) net.Conn {
 		}
 		return err
 	})
-	return wrapped{c.(*net.TCPConn)}
+	return New(wrapped{c.(*net.TCPConn)})
 }
 
 // of does something with the socket of a connection.
@@ -44,71 +44,114 @@ func of(t *testing.T, c net.Conn, do func(fd int) error) {
 	}
 }
 
-func TestConnWithoutBBR(t *testing.T) {
-	if c := dial(t, "reno"); Conn(c) != c {
-		t.Error("Conn bounds Reno")
+// bounded returns the bound of a socket, in bytes per second.
+func bounded(t *testing.T, c net.Conn) (rate int) {
+	t.Helper()
+	of(t, c, func(fd int) (err error) {
+		rate, err = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE)
+		return err
+	})
+	return rate
+}
+
+// echo writes bytes, and waits until they come back.
+func echo(t *testing.T, c net.Conn, bytes int) {
+	t.Helper()
+	b := make([]byte, bytes)
+	if _, err := c.Write(b); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(c, b); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// lossy is a sample of a connection that loses packets, and stale is the time since BBR last knew the round trip.
+var lossy = sample{rtt: time.Hour, delivered: 80_000, sent: 100, lost: 50, segment: 1400}
+
+const stale = searches + time.Second
+
+func TestOthersAreLeftAlone(t *testing.T) {
+	c := dial(t, "reno")
+	c.ask = func(uintptr) (sample, error) { return lossy, nil }
+	before := bounded(t, c)
+	echo(t, c, 1000)
+	if after := bounded(t, c); after != before {
+		t.Errorf("Reno is bounded to %d", after)
+	}
+	c.renewed = c.renewed.Add(-stale)
+	if n := c.Least(); n != 0 {
+		t.Errorf("Reno wants %d bytes", n)
 	}
 	a, b := net.Pipe()
 	defer a.Close()
 	defer b.Close()
-	if Conn(a) != a {
-		t.Error("Conn bounds a pipe")
+	go func() { _, _ = io.Copy(b, b) }()
+	echo(t, New(a), 1000)
+	if err := New(a).CloseWrite(); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("a pipe ends one direction: %v", err)
 	}
 }
 
-func TestConn(t *testing.T) {
-	raw := dial(t, "bbr")
-	c, ok := Conn(raw).(*conn)
-	if !ok {
-		t.Fatal("Conn does not bound BBR")
-	}
-	write := func() { // and wait until it is acknowledged
-		t.Helper()
-		b := make([]byte, 1000)
-		if _, err := c.Write(b); err != nil {
-			t.Fatal(err)
+func TestKernel(t *testing.T) {
+	c := dial(t, "bbr")
+	echo(t, c, 1000)
+	echo(t, c, 1000)
+	of(t, c, func(fd int) error {
+		s, err := ask(uintptr(fd))
+		if s.rtt <= 0 || s.delivered == 0 || s.sent < 2 || s.lost != 0 || s.segment < 500 {
+			t.Errorf("the kernel says %+v", s)
 		}
-		for got := 0; got < len(b); {
-			n, err := c.Read(b[got:])
-			if err != nil {
-				t.Fatal(err)
-			}
-			got += n
-		}
-	}
-	var kernel sample
-	c.ask = func(fd uintptr) (s sample, err error) {
-		kernel, err = ask(fd)
-		return kernel, err
-	}
-	write()
-	c.next = time.Time{}
-	write()
-	if kernel.rtt <= 0 || kernel.delivered == 0 || kernel.sent < 2 || kernel.lost != 0 {
-		t.Errorf("the kernel says %+v", kernel)
-	}
+		return err
+	})
+}
 
+func TestConnIsBounded(t *testing.T) {
+	c := dial(t, "bbr")
 	asked := 0
 	c.ask = func(uintptr) (sample, error) {
 		asked++
-		return sample{rtt: time.Hour, delivered: 80_000, sent: 100, lost: 50}, nil
+		return lossy, nil
 	}
-	c.next, c.bound = time.Time{}, bound{}
-	write()
-	write()
+	echo(t, c, 1000)
+	echo(t, c, 1000)
 	if asked != 1 {
 		t.Errorf("%d samples in a round trip", asked)
 	}
-	of(t, c, func(fd int) error {
-		if rate, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE); err != nil || rate != 100_000 {
-			t.Errorf("the bound is %d: %v", rate, err)
-		}
-		return nil
-	})
+	if rate := bounded(t, c); rate != 100_000 {
+		t.Errorf("the bound is %d", rate)
+	}
 	if err := c.CloseWrite(); err != nil {
 		t.Error(err)
 	}
 	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Errorf("the echo goes on after the end: %v", err)
+	}
+}
+
+func TestLeast(t *testing.T) {
+	c := dial(t, "bbr")
+	c.ask = func(uintptr) (sample, error) { return lossy, nil }
+	ago := func(d time.Duration) { c.renewed = time.Now().Add(-d) }
+	if n := c.Least(); n != 0 {
+		t.Errorf("a new connection wants %d bytes", n)
+	}
+	ago(stale)
+	if n := c.Least(); n != int(lossy.segment) {
+		t.Errorf("after a pause it wants %d bytes", n)
+	}
+	if n := c.Least(); n != 0 {
+		t.Errorf("soon after that it wants %d bytes", n)
+	}
+	ago(stale)
+	busy := lossy
+	busy.inFlight = 1
+	c.ask = func(uintptr) (sample, error) { return busy, nil }
+	if n := c.Least(); n != 0 {
+		t.Errorf("while packets are in flight it wants %d bytes", n)
+	}
+	c.ask = func(uintptr) (sample, error) { return lossy, nil }
+	if n := c.Least(); n != int(lossy.segment) {
+		t.Errorf("after them it wants %d bytes", n)
 	}
 }

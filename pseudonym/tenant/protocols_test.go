@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -261,9 +262,23 @@ func heapInUse() uint64 {
 	return m.HeapAlloc
 }
 
+// uploadSize returns how many bytes [TestUploads] sends: HEDDLE_UPLOAD, or few enough for each run.
+func uploadSize(t *testing.T) int64 {
+	text := os.Getenv("HEDDLE_UPLOAD")
+	if text == "" {
+		return 96 << 20
+	}
+	size, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		t.Fatal("HEDDLE_UPLOAD is a number of bytes:", err)
+	}
+	return size
+}
+
 // An upload passes while it comes, with its length or without, and takes no memory for its size.
 func TestUploads(t *testing.T) {
-	const size, mostHeap = 96 << 20, 48 << 20
+	const mostHeap = 48 << 20
+	size := uploadSize(t)
 	v := newVisit(t, Options{}, node(t)).start(t)
 	before := heapInUse()
 	for _, protocol := range protocols {

@@ -31,7 +31,7 @@ func (s *sender) run(ctx context.Context, w *cover.Wire) error {
 		if err != nil {
 			return err
 		}
-		size, large := s.size(waiting)
+		size, large := s.size(max(waiting, w.Least()-s.lead))
 		if size = w.Left(s.lead+size) - s.lead; size < smallest {
 			return nil
 		}

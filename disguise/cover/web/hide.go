@@ -56,8 +56,8 @@ func (v *visitor) hide(it *item, key requestKey, tokens bool) io.ReadCloser {
 		}
 		h.key = &key
 	}
-	if it.carries() >= leastBulk && !v.sealed {
-		h.pauses, h.pauseAt = partOf(mostPauses), draw.Below(it.down)
+	if !v.sealed {
+		h.pauses, h.pauseAt = it.pauses(), draw.Below(it.down)
 	}
 	_, _ = rand.Read(h.seed[:]) // it never fails
 	h.random = mrand.NewChaCha8(h.seed)
@@ -104,14 +104,27 @@ func (h *hiding) pause(bytes int) {
 		}
 		return
 	}
-	for began := time.Now(); h.pauses > 0; {
-		n := h.v.waiting()
+	h.v.await(bytes, &h.pauses)
+}
+
+// pauses draws how long an answer may pause: not at all if it carries little, or is the same for everybody.
+func (it *item) pauses() time.Duration {
+	if it.Fresh() == "" || it.carries() < leastBulk {
+		return 0
+	}
+	return partOf(mostPauses)
+}
+
+// await waits until so many bytes wait for a client, or nearly, but not for longer than left. It takes from left what it waited.
+func (v *visitor) await(bytes int, left *time.Duration) {
+	for began := time.Now(); *left > 0; {
+		n := v.waiting()
 		if n >= bytes || n >= leastPart && time.Since(began) >= shortPause {
 			return
 		}
 		slept := time.Now()
 		time.Sleep(lookEvery)
-		h.pauses -= time.Since(slept)
+		*left -= time.Since(slept)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"heddle/disguise/block"
 	"heddle/disguise/carrier"
@@ -236,11 +237,10 @@ func (v *visitor) carry(w http.ResponseWriter, r *http.Request, it *item) bool {
 		return true
 	}
 	_, err := w.Write(v.mark[:])
-	b := make([]byte, partSize)
+	b, pauses := make([]byte, partSize), it.pauses()
 	for left -= markSize; left > 0 && err == nil; left -= len(b) {
 		b = b[:min(left, partSize)]
-		v.part(b)
-		_, err = w.Write(b) // it waits while the client or the network is slow, so the next part holds what came meanwhile
+		err = v.sendPart(w, b, &pauses)
 	}
 	if err != nil { // a part is missing, so the others are of no use
 		v.mu.Lock()
@@ -250,19 +250,56 @@ func (v *visitor) carry(w http.ResponseWriter, r *http.Request, it *item) bool {
 	return true
 }
 
-// part fills a part.
-func (v *visitor) part(b []byte) {
+// sendPart fills a part and sends it. Answers send one after the other: a part that waited for the network while others go out would be
+// padding that the next bytes of the link wait for. The write waits while the client or the network is slow, so the next part holds what came
+// meanwhile.
+func (v *visitor) sendPart(w io.Writer, b []byte, pauses *time.Duration) error {
+	v.sending <- struct{}{}
+	defer func() { <-v.sending }()
+	if time.Since(v.useful) < mostPauses { // or else a page that carries nothing would come slowly
+		v.await(len(b)-partHead, pauses)
+	}
+	if v.part(b) {
+		v.useful = time.Now()
+	}
+	_, err := w.Write(b)
+	return err
+}
+
+// stalling pauses once before a place of what is written.
+type stalling struct {
+	http.ResponseWriter
+	left  int // bytes until the place
+	pause time.Duration
+}
+
+// Write implements [io.Writer].
+func (s *stalling) Write(b []byte) (n int, err error) {
+	if s.pause > 0 && s.left < len(b) {
+		if n, err = s.ResponseWriter.Write(b[:s.left]); err != nil {
+			return n, err
+		}
+		time.Sleep(s.pause)
+		s.pause = 0
+	}
+	more, err := s.ResponseWriter.Write(b[n:])
+	s.left -= len(b)
+	return n + more, err
+}
+
+// part fills a part. It reports whether the part holds more than padding.
+func (v *visitor) part(b []byte) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if len(b) < partHead+block.Overhead || v.feed == nil {
 		_, _ = rand.Read(b) // it never fails
-		return
+		return false
 	}
 	useful, err := v.feed.Fill(b[partHead:])
 	if err != nil {
 		v.leave()
 		_, _ = rand.Read(b)
-		return
+		return false
 	}
 	held := uint32(min(v.feed.Waiting(), usefulPart-1))
 	if useful > 0 {
@@ -271,6 +308,7 @@ func (v *visitor) part(b []byte) {
 	binary.BigEndian.PutUint32(b, v.parts)
 	binary.BigEndian.PutUint32(b[orderSize:], held)
 	v.parts++
+	return useful > 0
 }
 
 // drawUnit fills the unit of a request for an item. A client fills the body of a POST in any case, and uses a cookie if something waits.

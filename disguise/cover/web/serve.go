@@ -68,6 +68,9 @@ type visitor struct {
 	known func(*guest) // behind another web server, is called when a client entered
 	units order        // of requests
 	parts uint32       // of answers so far
+
+	sending chan struct{} // held by the answer that sends a part
+	useful  time.Time     // when one last carried more than padding; who sends guards it
 }
 
 // welcome makes a client of a visitor.
@@ -94,7 +97,7 @@ func (f *factory) Host(ctx context.Context, c net.Conn, enter cover.Enter) {
 // serve is the website for one connection.
 func (f *factory) serve(ctx context.Context, c net.Conn, v *visitor) {
 	_ = unsent.Limit(c, mostUnsent) // without it a client's data wait longer
-	c = pacing.Conn(c)
+	c = pacing.New(c)
 	if f.tls != nil {
 		c = tls.Server(c, f.tls)
 	}
@@ -106,7 +109,7 @@ func (f *factory) serve(ctx context.Context, c net.Conn, v *visitor) {
 }
 
 func (v *visitor) begin() {
-	v.fresh, v.units.most = make(chan struct{}, mostFresh), mostUnits
+	v.fresh, v.sending, v.units.most = make(chan struct{}, mostFresh), make(chan struct{}, 1), mostUnits
 }
 
 // converse lets a handler answer what comes by one connection, until it ends.
@@ -114,7 +117,10 @@ func (f *factory) converse(ctx context.Context, c net.Conn, h http.Handler) {
 	defer context.AfterFunc(ctx, func() { c.Close() })()
 	var taken atomic.Bool // the origin speaks another protocol on it, such as that of WebSockets
 	done := make(chan struct{})
+	var running sync.WaitGroup // handlers; those of HTTP/2 outlive their connection
 	handler := func(w http.ResponseWriter, r *http.Request) {
+		running.Add(1)
+		defer running.Done()
 		defer func() {
 			if taken.Load() {
 				close(done)
@@ -134,6 +140,7 @@ func (f *factory) converse(ctx context.Context, c net.Conn, h http.Handler) {
 		}}
 	_ = s.Serve(&single{c: c, done: done})
 	<-done
+	running.Wait()
 }
 
 // single is a listener with one connection. It ends with it.
@@ -331,7 +338,7 @@ func (v *visitor) differing(w http.ResponseWriter, r *http.Request, it *item, ke
 	if v.sealed { // a client's answer has a length too
 		var body bytes.Buffer
 		_ = carrier.Write(&body, it.answer, it.Body, hidden) // neither of them fails
-		v.send(w, r, it, body.Bytes(), func() []byte { return pack(body.Bytes()) })
+		v.send(&stalling{w, draw.Below(body.Len()), it.pauses()}, r, it, body.Bytes(), func() []byte { return pack(body.Bytes()) })
 		return
 	}
 	out := io.Writer(flushing{w, http.NewResponseController(w)})

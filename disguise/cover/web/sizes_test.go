@@ -6,14 +6,19 @@ import (
 	"net/http/httptest"
 	"slices"
 	"testing"
+	"testing/synctest"
 
 	"heddle/disguise/cover"
 )
 
 // A client's answers have the sizes of a stranger's, and differ as much from visit to visit.
 func TestSizesAreThoseOfStrangers(t *testing.T) {
-	t.Run("text and media", func(t *testing.T) { sizesAreThoseOfStrangers(t, siteFile(t), "", 30) })
-	t.Run("pictures", func(t *testing.T) { sizesAreThoseOfStrangers(t, shippedSite, "image/png", 5) })
+	t.Run("text and media", func(t *testing.T) { // a bubble spares the pauses of answers
+		synctest.Test(t, func(t *testing.T) { sizesAreThoseOfStrangers(t, siteFile(t), "", 30) })
+	})
+	t.Run("pictures", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) { sizesAreThoseOfStrangers(t, shippedSite, "image/png", 5) })
+	})
 }
 
 // sizesAreThoseOfStrangers compares the answers of one type, or of all, with those of so many strangers.
@@ -41,16 +46,17 @@ func sizesAreThoseOfStrangers(t *testing.T, site, kind string, strangers int) {
 		answer := func(v *visitor) (header http.Header, size int) {
 			w, r := httptest.NewRecorder(), httptest.NewRequest("GET", it.URL, nil)
 			r.Header.Set("Accept-Encoding", "gzip")
+			v.begin()
 			v.ServeHTTP(w, r)
 			return w.Header(), w.Body.Len()
 		}
-		ours := &visitor{factory: bridge, fresh: make(chan struct{}, 1)}
+		ours := &visitor{factory: bridge}
 		ours.welcome(feed, shape.(*guest))
 		a, mine := answer(ours)
-		b, theirs := answer(&visitor{factory: bridge, stranger: true, fresh: make(chan struct{}, 1)})
+		b, theirs := answer(&visitor{factory: bridge, stranger: true})
 		least, most := theirs, theirs
 		for range strangers {
-			_, n := answer(&visitor{factory: bridge, stranger: true, fresh: make(chan struct{}, 1)})
+			_, n := answer(&visitor{factory: bridge, stranger: true})
 			least, most = min(least, n), max(most, n)
 		}
 		spread := most - least

@@ -1,9 +1,3 @@
-// Package pacing bounds how fast TCP sends after it lost packets, where the kernel's congestion control is BBR.
-//
-// BBR leaves its start-up, in which it sends 2.9 times as fast as packets arrive, only after three round trips in which bytes waited to
-// be sent. A connection whose program writes no faster than the network carries never has such a round. It stays in start-up, and each
-// burst overflows the queue of the network. The third version of BBR leaves start-up at a loss of 2 % of a round trip (section 5.3.1.3
-// of draft-ietf-ccwg-bbr); Linux has the first version, so this package does it.
 package pacing
 
 import "time"
@@ -16,8 +10,6 @@ const (
 	fullRound = 10
 	// rounds is over how many round trips the rate of delivery is the greatest. BBR itself takes ten.
 	rounds = 10
-	// leastPause is between two looks at the least, for networks whose round trip is shorter.
-	leastPause = 10 * time.Millisecond
 	// most is above any rate that matters, and a number that all kernels take.
 	most = 1<<31 - 1
 )
@@ -27,6 +19,8 @@ type sample struct {
 	rtt        time.Duration // smoothed
 	delivered  uint64        // bytes per second, lately
 	sent, lost uint32        // packets with data so far, and those sent again
+	inFlight   uint32        // packets
+	segment    uint32        // bytes
 }
 
 // bound finds how fast a connection may send. Its zero value is that of a new connection.

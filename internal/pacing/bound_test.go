@@ -24,11 +24,10 @@ func TestBound(t *testing.T) {
 	} {
 		var b bound
 		var total sample
-		var changed bool
 		for _, s := range c.rounds {
 			total.delivered, total.sent, total.lost = s.delivered, total.sent+s.sent, total.lost+s.lost
 			before := b.rate
-			if changed = b.take(total); changed != (b.rate != before) {
+			if changed := b.take(total); changed != (b.rate != before) {
 				t.Errorf("%s: the bound went from %d to %d: changed %v", c.name, before, b.rate, changed)
 			}
 		}

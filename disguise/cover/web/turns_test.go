@@ -1,0 +1,133 @@
+package web
+
+import (
+	"bytes"
+	"io"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"heddle/disguise/cover"
+)
+
+// clientOf returns the visitor of a client inside TLS, and what its link has to send.
+func clientOf(t *testing.T, bridge *factory, client *factory) (*visitor, *veiled) {
+	t.Helper()
+	_, parameters, err := client.Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	end, err := bridge.Server(parameters)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, feed := &visitor{factory: bridge}, newVeiled(2, 1)
+	v.begin()
+	v.welcome(feed, end.(*guest))
+	return v, feed
+}
+
+// While a part waits for the network no other is filled: what comes meanwhile would wait for its padding.
+func TestPartsTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, bridge := sealedPair(t, cover.Life{})
+		v, feed := clientOf(t, bridge, client)
+		in, slow := io.Pipe()
+		send := func(w io.Writer) {
+			var none time.Duration
+			if err := v.sendPart(w, make([]byte, partSize), &none); err != nil {
+				t.Error(err)
+			}
+		}
+		go send(slow)
+		synctest.Wait()
+		var second bytes.Buffer
+		go send(&second)
+		synctest.Wait()
+		feed.Send(noise(1000))
+		if v.parts != 1 || second.Len() != 0 {
+			t.Errorf("%d parts are filled while the first waits", v.parts)
+		}
+		if _, err := io.ReadFull(in, make([]byte, partSize)); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if v.parts != 2 || second.Len() != partSize || feed.Waiting() != 0 {
+			t.Errorf("after it %d parts are filled, and %d bytes wait", v.parts, feed.Waiting())
+		}
+	})
+}
+
+// A part waits for more to carry as long as the connection carries something.
+func TestPartsWaitForMore(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		idle, comes time.Duration // since something was carried, and until something comes
+		want        time.Duration
+	}{
+		{"something comes", 0, 100 * time.Millisecond, 100 * time.Millisecond},
+		{"nothing comes", 0, time.Hour, 200 * time.Millisecond},
+		{"nothing was carried", mostPauses, 100 * time.Millisecond, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			client, bridge := sealedPair(t, cover.Life{})
+			v, feed := clientOf(t, bridge, client)
+			time.AfterFunc(c.comes, func() { feed.Send(noise(partSize)) })
+			began, pauses := time.Now(), 200*time.Millisecond
+			v.useful = began.Add(-c.idle)
+			if err := v.sendPart(io.Discard, make([]byte, partSize), &pauses); err != nil {
+				t.Fatal(err)
+			}
+			took := time.Since(began)
+			if took < c.want || took > c.want+lookEvery || pauses != 200*time.Millisecond-took {
+				t.Errorf("%s: it waits %v, and may yet wait %v", c.name, took, pauses)
+			}
+			if carried := v.useful.Equal(time.Now()); carried != (c.comes == c.want) {
+				t.Errorf("%s: it carries something: %v", c.name, carried)
+			}
+		})
+	}
+}
+
+// A stranger's large answer pauses too, at any place, and small ones do not.
+func TestStrangersAnswersPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, bridge := sealedPairOf(t, cover.Life{}, shippedSite)
+		paused := 0
+		for _, it := range bridge.items {
+			if it.Method != "GET" || it.Status != 200 {
+				continue
+			}
+			it.WaitMS = 0
+			v := &visitor{factory: bridge, stranger: true}
+			v.begin()
+			began := time.Now()
+			v.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", it.URL, nil))
+			took := time.Since(began)
+			if large := it.Fresh() != "" && it.carries() >= leastBulk; large != (took > 0) || large && (took < mostPauses/2 || took > mostPauses) {
+				t.Errorf("%s, which carries %d bytes, takes %v", it.URL, it.carries(), took)
+			}
+			if took > 0 {
+				paused++
+			}
+		}
+		if paused == 0 {
+			t.Error("no answer pauses")
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		w := httptest.NewRecorder()
+		s := &stalling{w, 5, time.Second}
+		began, all := time.Now(), []byte("0123456789")
+		for i, want := range []time.Duration{0, time.Second, time.Second} {
+			part := all[i*4 : min(len(all), i*4+4)]
+			if n, err := s.Write(part); n != len(part) || err != nil || time.Since(began) != want {
+				t.Errorf("part %d: %d bytes after %v, %v", i, n, time.Since(began), err)
+			}
+		}
+		if w.Body.String() != string(all) {
+			t.Errorf("%s is written", w.Body)
+		}
+	})
+}

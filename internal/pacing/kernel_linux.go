@@ -1,0 +1,27 @@
+package pacing
+
+import (
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func isBBR(fd uintptr) bool {
+	name, err := unix.GetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION)
+	return err == nil && strings.HasPrefix(name, "bbr")
+}
+
+func ask(fd uintptr) (sample, error) {
+	i, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+	if err != nil {
+		return sample{}, err
+	}
+	return sample{rtt: time.Duration(i.Rtt) * time.Microsecond, delivered: i.Delivery_rate, sent: i.Data_segs_out, lost: i.Total_retrans,
+		inFlight: i.Unacked, segment: i.Snd_mss}, nil
+}
+
+// limit bounds the rate in bytes per second.
+func limit(fd uintptr, rate int) {
+	_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE, rate)
+}
