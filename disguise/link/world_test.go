@@ -130,11 +130,30 @@ type flying struct {
 	at time.Time
 }
 
+// wire is one direction of a connection. gone ends when nobody takes from it any more.
+type wire struct {
+	flying chan flying
+	gone   chan struct{}
+}
+
+func newWire() wire { return wire{make(chan flying, 1<<12), make(chan struct{})} }
+
+// send puts bytes on the wire, where they may be lost. It returns false when the connection ended.
+func (o wire) send(ctx context.Context, b []byte, at time.Time) bool {
+	select {
+	case o.flying <- flying{b, at}:
+	case <-o.gone:
+	case <-ctx.Done():
+		return false
+	}
+	return true
+}
+
 // run moves bytes both ways until the returned function ends the connection with an error, or in peace.
 func (w *world) run(c *Conn, with line) func(error) {
 	c.Via(with.path)
 	ctx, cancel := context.WithCancelCause(context.Background())
-	up, down := make(chan flying, 1<<12), make(chan flying, 1<<12)
+	up, down := newWire(), newWire()
 	var once sync.Once
 	end := func(err error) { once.Do(func() { c.Leave(err); cancel(err) }) }
 	w.joins.Add(2)
@@ -177,7 +196,7 @@ func (w *world) run(c *Conn, with line) func(error) {
 			return far.Take(b)
 		})
 		if far == nil {
-			close(down)
+			close(down.flying)
 		} else {
 			err := context.Cause(ctx)
 			if err == context.Canceled {
@@ -190,7 +209,7 @@ func (w *world) run(c *Conn, with line) func(error) {
 }
 
 // pump is a cover: it fills blocks.
-func (w *world) pump(ctx context.Context, c *Conn, with line, to chan<- flying) {
+func (w *world) pump(ctx context.Context, c *Conn, with line, to wire) {
 	var behind [][]byte // datagrams that come after the next one
 	for {
 		n := 0
@@ -202,7 +221,7 @@ func (w *world) pump(ctx context.Context, c *Conn, with line, to chan<- flying) 
 		} else {
 			var err error
 			if n, err = c.Wait(ctx); err != nil {
-				close(to)
+				close(to.flying)
 				return
 			}
 		}
@@ -215,7 +234,7 @@ func (w *world) pump(ctx context.Context, c *Conn, with line, to chan<- flying) 
 		b := make([]byte, n)
 		useful, err := c.Fill(b)
 		if err != nil {
-			close(to)
+			close(to.flying)
 			return
 		}
 		if useful == 0 { // nothing that waits fits
@@ -234,7 +253,7 @@ func (w *world) pump(ctx context.Context, c *Conn, with line, to chan<- flying) 
 			lost, late, again := w.rng.IntN(100) < with.loss, w.rng.IntN(100) < with.swap, w.rng.IntN(100) < with.again
 			w.mu.Unlock()
 			if again {
-				to <- flying{bytes.Clone(b), at}
+				to.send(ctx, bytes.Clone(b), at)
 			}
 			if lost {
 				continue
@@ -245,9 +264,7 @@ func (w *world) pump(ctx context.Context, c *Conn, with line, to chan<- flying) 
 			}
 		}
 		for _, b := range append([][]byte{b}, behind...) {
-			select {
-			case to <- flying{b, at}:
-			case <-ctx.Done():
+			if !to.send(ctx, b, at) {
 				return
 			}
 		}
@@ -272,10 +289,11 @@ func (w *world) note(b []byte) {
 }
 
 // drain passes what arrives, when its time has come.
-func (w *world) drain(ctx context.Context, from <-chan flying, with line, take func([]byte) error) {
+func (w *world) drain(ctx context.Context, from wire, with line, take func([]byte) error) {
+	defer close(from.gone)
 	for {
 		select {
-		case f, ok := <-from:
+		case f, ok := <-from.flying:
 			if !ok {
 				return
 			}
