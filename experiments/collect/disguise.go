@@ -212,7 +212,7 @@ func (d *disguised) serveWebsite(ctx context.Context, o DisguiseOptions, site *p
 	if err != nil {
 		return err
 	}
-	d.page = browser.Visit{Server: fmt.Sprintf("%s:%d", site.Host, port), TCP: true, Plain: d.cover == "http", Relay: b.At.String(), Certificate: certificate}
+	d.page = browser.Visit{Server: fmt.Sprintf("%s:%d", site.Host, port), TCP: true, Idle: true, Plain: d.cover == "http", Relay: b.At.String(), Certificate: certificate}
 	return nil
 }
 

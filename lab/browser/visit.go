@@ -26,6 +26,9 @@ type Visit struct {
 	// Contexts hold the paths of pages on the server. A context has one connection, and starts with an empty cache.
 	Contexts [][]string
 	Timeout  time.Duration // for one page
+	// Idle stays on a page until it has asked for nothing for half a second, so until its scripts have loaded all. Otherwise a visit leaves
+	// when the page is loaded.
+	Idle bool
 	// Wants is how many responses a page has with all that it includes, if that is known. Chromium may report that a page is loaded before its
 	// Performance API has them all.
 	Wants int
@@ -75,7 +78,11 @@ func (v Visit) Run(ctx context.Context, host *lab.Host) ([]Page, error) {
 			contexts[i] = append(contexts[i], scheme+v.Server+"/"+page)
 		}
 	}
-	out, err := Script{Text: visitScript, Args: args, Order: map[string]any{"timeout": v.Timeout.Milliseconds(), "contexts": contexts, "wants": v.Wants}}.Run(ctx, host)
+	until := "load"
+	if v.Idle {
+		until = "networkidle"
+	}
+	out, err := Script{Text: visitScript, Args: args, Order: map[string]any{"timeout": v.Timeout.Milliseconds(), "contexts": contexts, "until": until, "wants": v.Wants}}.Run(ctx, host)
 	if err != nil {
 		return nil, err
 	}

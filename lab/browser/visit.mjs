@@ -1,5 +1,5 @@
 // Visits pages with Chromium and says of each, one JSON object a line, what came of it. The order is JSON on stdin:
-// {executable, args, order: {timeout (ms), wants, contexts: [[url, ...], ...]}}. Pages of one context follow one another and share its
+// {executable, args, order: {timeout (ms), until, wants, contexts: [[url, ...], ...]}}. Pages of one context follow one another and share its
 // connections; contexts run one after the other.
 import { readFileSync, writeSync } from 'node:fs'
 import { chromium } from 'playwright-core'
@@ -26,7 +26,7 @@ async function visit(page, url) {
   page.on('response', refuse)
   const seen = { url, error: '', responses: [], images: [], styles: 0 }
   try {
-    await page.goto(url, { waitUntil: 'load', timeout: order.timeout })
+    await page.goto(url, { waitUntil: order.until, timeout: order.timeout })
     if (order.wants > 0) {
       // What is still missing at the end of the time, the result lacks.
       const all = (wants) => performance.getEntriesByType('resource').length + 1 >= wants
