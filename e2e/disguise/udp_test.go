@@ -6,14 +6,13 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/gopacket/gopacket/layers"
 
+	"heddle/experiments/readers"
 	"heddle/lab"
 	"heddle/lab/labtest"
 )
@@ -63,29 +62,23 @@ func TestBridgeOverUDP(t *testing.T) {
 	}
 	// It judges by the first packets. A conversation that has just begun, or that lacks the bridge's first packets, gets another
 	// name, or none.
-	flows, total, talk := named(t, labtest.File(dir, "home"))
+	flows, total := named(t, labtest.File(dir, "home"))
 	if flows["RTP"]*2 <= total {
-		t.Errorf("nDPI names %v of %d conversations:\n%s", flows, total, talk)
+		t.Errorf("nDPI names %v of %d conversations", flows, total)
 	}
 }
 
-// named returns how many conversations of a capture nDPI takes for which protocol, and all that it says.
-func named(t *testing.T, capture string) (flows map[string]int, total int, talk string) {
+// named returns how many conversations of a capture nDPI takes for which protocol.
+func named(t *testing.T, capture string) (flows map[string]int, total int) {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "ndpiReader", "-f", "ip", "-i", capture).CombinedOutput()
+	flows, err := readers.NDPI(t.Context(), capture)
 	if err != nil {
-		t.Fatalf("ndpiReader: %v\n%s", err, out)
+		t.Fatal(err)
 	}
-	flows = map[string]int{}
-	for _, one := range regexp.MustCompile(`(?m)^\t(\S+) +packets: \d+ +bytes: \d+ +flows: (\d+)`).FindAllStringSubmatch(string(out), -1) {
-		n, err := strconv.Atoi(one[2])
-		if err != nil {
-			t.Fatal(err)
-		}
-		flows[one[1]] += n
+	for _, n := range flows {
 		total += n
 	}
-	return flows, total, string(out)
+	return flows, total
 }
 
 // recording returns the sizes of a trace in the database that Heddle brings (docs/disguise-wire.md).

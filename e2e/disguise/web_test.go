@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"heddle/experiments/readers"
 	"heddle/lab/browser"
 	"heddle/lab/labtest"
 	"heddle/lab/peer"
@@ -38,7 +39,7 @@ func TestBridgeThatIsAWebsite(t *testing.T) {
 	shark := func(filter, field string) []string {
 		return tshark(t, labtest.File(dir, "home"), filter, field, "-d", "tcp.port==443,http")
 	}
-	requests, answers, broken := shark("http.request", "http.request.method"), shark("http.response", "http.response.code"), shark(malformed, "frame.number")
+	requests, answers, broken := shark("http.request", "http.request.method"), shark("http.response", "http.response.code"), shark(readers.Malformed, "frame.number")
 	// The last answers may be cut when the client stops.
 	if len(requests) < 20 || len(answers) < len(requests)-8 || len(broken) > 0 {
 		t.Errorf("tshark sees %d requests, %d answers, and frames %v are malformed", len(requests), len(answers), broken)
@@ -47,27 +48,21 @@ func TestBridgeThatIsAWebsite(t *testing.T) {
 	if slices.Sort(other); !slices.Equal(other, []string{"206", "304", "304", "404"}) {
 		t.Errorf("answers that are not 200, beside those that a stranger asked for: %q", other)
 	}
-	if flows, total, talk := namedTalking(t, labtest.File(dir, "home")); total == 0 || flows["HTTP"] != total {
-		t.Errorf("nDPI names %v of %d connections:\n%s", flows, total, talk)
+	if flows, total := namedTalking(t, labtest.File(dir, "home")); total == 0 || flows["HTTP"] != total {
+		t.Errorf("nDPI names %v of %d connections", flows, total)
 	}
 }
 
 // namedTalking is [named] for the TCP connections that carried something. nDPI names the others by their ports: those that had just begun
 // when the client stopped.
-func namedTalking(t *testing.T, capture string) (flows map[string]int, total int, talk string) {
+func namedTalking(t *testing.T, capture string) (flows map[string]int, total int) {
 	t.Helper()
-	streams := tshark(t, capture, "tcp.len > 0", "tcp.stream")
-	slices.Sort(streams)
-	talking := filepath.Join(t.TempDir(), "talking.pcapng")
-	filter := "tcp.stream in {" + strings.Join(slices.Compact(streams), ",") + "}"
-	if out, err := exec.CommandContext(t.Context(), "tshark", "-r", capture, "-Y", filter, "-w", talking).CombinedOutput(); err != nil {
-		t.Fatalf("tshark: %v\n%s", err, out)
+	talking := filepath.Join(t.TempDir(), "talking.pcap")
+	if err := readers.Carrying(t.Context(), capture, talking); err != nil {
+		t.Fatal(err)
 	}
 	return named(t, talking)
 }
-
-// malformed is a filter for frames of which tshark says so. To tshark a segment that TCP sent twice is one.
-const malformed = `_ws.malformed && !(_ws.expert.message contains "overlaps old data")`
 
 // tshark returns a field of all packets of a capture that a filter passes.
 func tshark(t *testing.T, capture, filter, field string, more ...string) []string {
@@ -144,13 +139,13 @@ func TestBridgeThatIsAWebsiteInsideTLS(t *testing.T) {
 	if said := helloOf(t, capture); hello != "" && !slices.Equal(said, says) {
 		t.Errorf("a client says\n%q\nand Chromium\n%q", said, says)
 	}
-	versions, broken := tshark(t, capture, "tls.handshake.type == 2"+once, "tls.handshake.extensions.supported_version"), tshark(t, capture, malformed, "frame.number")
+	versions, broken := tshark(t, capture, "tls.handshake.type == 2"+once, "tls.handshake.extensions.supported_version"), tshark(t, capture, readers.Malformed, "frame.number")
 	hellos := tshark(t, capture, "tls.handshake.type == 1"+once, "frame.number")
 	if strings.Trim(strings.Join(versions, ""), "0x34") != "" || len(versions) < 2 || len(versions) != len(hellos) || len(broken) > 0 {
 		t.Errorf("for %d clients the bridge chose the versions %q, and frames %v are malformed", len(hellos), versions, broken)
 	}
-	if flows, total, talk := namedTalking(t, capture); total == 0 || flows["TLS"] != total {
-		t.Errorf("nDPI names %v of %d connections:\n%s", flows, total, talk)
+	if flows, total := namedTalking(t, capture); total == 0 || flows["TLS"] != total {
+		t.Errorf("nDPI names %v of %d connections", flows, total)
 	}
 }
 

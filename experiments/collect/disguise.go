@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"heddle/internal/atomicfile"
 	"heddle/lab"
 	"heddle/lab/browser"
 	"heddle/lab/peer"
@@ -58,6 +60,8 @@ type DisguiseOptions struct {
 	// Keep has one Tor for all visits, and records the loads alone. Otherwise a Tor starts for each visit, and its connections are recorded
 	// from their beginnings.
 	Keep bool
+	// Captures is a directory that gets the captures of all visits, in a directory for each way. Empty is none.
+	Captures string
 }
 
 // RunDisguise loads pages in one way after the other, over a link between a client and the router of its network, and writes a data set of
@@ -102,6 +106,7 @@ type disguised struct {
 	way
 	*stage
 	keep      bool
+	captures  string        // a directory, or ""
 	page      browser.Visit // without the page
 	network   *peer.TorNetwork
 	line      string // of the bridge
@@ -119,6 +124,12 @@ func disguisePlan() lab.World { return lab.Tor("collect-disguise", lab.DSL(85*ti
 
 func (o DisguiseOptions) beginDisguise(ctx context.Context, w way, site *peer.Website) (_ visits, err error) {
 	d := &disguised{way: w, keep: o.Keep}
+	if o.Captures != "" {
+		d.captures = filepath.Join(o.Captures, w.name)
+		if err := os.MkdirAll(d.captures, 0o755); err != nil {
+			return nil, &path.Error{What: "--captures", Err: err}
+		}
+	}
 	if ctx, d.stage, err = raise(ctx, disguisePlan()); err != nil {
 		return nil, err
 	}
@@ -233,9 +244,23 @@ func (d *disguised) visit(ctx context.Context, t task) (Visit, error) {
 		if err := d.atRouter(ctx, dir, func() error { return d.load(ctx, t.site, pages) }); err != nil {
 			return nil, err
 		}
+		if d.captures != "" {
+			if err := d.keepCapture(dir, fmt.Sprintf("%s-%d.pcapng", t.site.Name, t.round)); err != nil {
+				return nil, err
+			}
+		}
 		// The last packets of a visit's connections may come after its end.
 		return observe.Load(name, dir, observe.Options{Contents: true, Begun: !d.keep})
 	})
+}
+
+// keepCapture keeps the capture of a visit. One that is made again replaces it.
+func (d *disguised) keepCapture(dir, name string) error {
+	b, err := os.ReadFile(filepath.Join(dir, captureName+".pcapng"))
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(filepath.Join(d.captures, name), b, 0o644)
 }
 
 // browsed is how many pages of the website a visitor opens. A visit by Tor exchanges as much as several pages of most sites.

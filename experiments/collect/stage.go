@@ -77,9 +77,12 @@ func (s *stage) attempt(ctx context.Context, t task, watch func(dir string) (*ob
 	return out, nil
 }
 
+// captureName is the name of a capture, without its ending.
+const captureName = "network"
+
 // atRouter captures at the router of the client's network while load runs.
 func (s *stage) atRouter(ctx context.Context, dir string, load func() error) error {
-	stop, err := s.in.CaptureAll(ctx, dir, map[string]string{"network": "isp/client"})
+	stop, err := s.in.CaptureAll(ctx, dir, map[string]string{captureName: "isp/client"})
 	if err != nil {
 		return err
 	}

@@ -65,6 +65,7 @@ func newCollectCommand() *cobra.Command {
 		Defence  []string `flag:"defence" help:"with --cloud: <strategies> of the page defence: {defences}" complete:"defences" list:"commas"`
 		Over     []string `flag:"over" help:"load as a censor sees it, by <ways>, see above" complete:"direct tor obfs4 random embed http https website-http website-https" list:"commas"`
 		Website  string   `flag:"website" help:"with --over: the <FILE> of the recorded website, for web covers" complete:"file"`
+		Captures string   `flag:"captures" help:"with --over: keep the captures in this <DIR>, one directory for each way" complete:"dir"`
 		Keep     bool     `flag:"keep" help:"with --over: keep one Tor, and record page loads alone"`
 		Jobs     int      `flag:"jobs" help:"how many visits at once; more are late on a small machine"`
 		Seed     uint64   `flag:"seed" help:"makes the order of visits repeatable"`
@@ -110,7 +111,7 @@ dropped visits again. Needs root, chromium, node and npm.`,
   heddle lab collect --over tor,http,website-http --website dist/site-docs.db --sites twenty.json --visits 10 --out loads.parquet`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			for needing, needed := range map[string]string{"website": "over", "keep": "over", "defence": "cloud"} {
+			for needing, needed := range map[string]string{"website": "over", "captures": "over", "keep": "over", "defence": "cloud"} {
 				if cmd.Flags().Changed(needing) && !cmd.Flags().Changed(needed) {
 					return cli.Usage(&path.Error{What: "--" + needing, Why: "it says nothing without --" + needed, Hint: "add --" + needed + ", or leave it out"})
 				}
@@ -134,7 +135,7 @@ dropped visits again. Needs root, chromium, node and npm.`,
 			}
 			if len(f.Over) > 0 {
 				return several(cmd, o, f.JSON, func() ([]collect.Summary, error) {
-					return collect.RunDisguise(cmd.Context(), collect.DisguiseOptions{Options: o, Ways: f.Over, Website: f.Website, Keep: f.Keep})
+					return collect.RunDisguise(cmd.Context(), collect.DisguiseOptions{Options: o, Ways: f.Over, Website: f.Website, Keep: f.Keep, Captures: f.Captures})
 				})
 			}
 			s, err := collect.Run(cmd.Context(), o)

@@ -1,0 +1,210 @@
+// Package readers has programs of others say what they take the connections of captures for: nDPI, tshark and p0f. None of them was made to
+// find Heddle, so what they say is what a filter without a rule against it knows.
+package readers
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"heddle/lab/peer"
+	"heddle/path"
+)
+
+// Row is what one program says of the captures in a directory.
+type Row struct {
+	Captures string         `json:"captures"` // the name of the directory
+	Reader   string         `json:"reader"`
+	Says     map[string]int `json:"says"` // how often the program says something: of each connection, of frames that are malformed, of each host
+}
+
+// reader asks a program about a capture.
+type reader struct {
+	name string
+	read func(ctx context.Context, capture string) (map[string]int, error)
+}
+
+var all = []reader{{"nDPI", NDPI}, {"tshark", tshark}, {"p0f", p0f}}
+
+// programs are what the readers start, by the package of Debian that has them.
+var programs = map[string]string{"ndpiReader": "libndpi-bin", "tshark": "tshark", "p0f": "p0f"}
+
+// Read asks all programs about the captures (*.pcapng) in each directory. It fails with [peer.ErrMissing] without a program. Only connections
+// that carried something count: programs name others by their ports.
+func Read(ctx context.Context, dirs []string) (rows []Row, err error) {
+	for _, program := range slices.Sorted(maps.Keys(programs)) {
+		if _, err := exec.LookPath(program); err != nil {
+			return nil, &path.Error{What: program, Why: "the program is not on this machine", Hint: "apt-get install " + programs[program], Err: peer.ErrMissing}
+		}
+	}
+	work, err := os.MkdirTemp("", "heddle-readers-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(work)
+	for _, dir := range dirs {
+		captures, err := filepath.Glob(filepath.Join(dir, "*.pcapng"))
+		if err != nil || len(captures) == 0 {
+			return nil, &path.Error{What: dir, Why: "there is no capture in it", Hint: "heddle lab collect --over tor,https --captures DIR makes a directory with captures for each way", Err: err}
+		}
+		said := map[string]map[string]int{}
+		for _, r := range all {
+			said[r.name] = map[string]int{}
+		}
+		for _, capture := range captures {
+			talking := filepath.Join(work, "talking.pcap")
+			if err := Carrying(ctx, capture, talking); err != nil {
+				return nil, &path.Error{What: capture, Err: err}
+			}
+			for _, r := range all {
+				says, err := r.read(ctx, talking)
+				if err != nil {
+					return nil, &path.Error{What: r.name + " on " + capture, Err: err}
+				}
+				for what, n := range says {
+					said[r.name][what] += n
+				}
+			}
+		}
+		for _, r := range all {
+			rows = append(rows, Row{filepath.Base(dir), r.name, said[r.name]})
+		}
+	}
+	return rows, nil
+}
+
+// run returns what a program prints.
+func run(ctx context.Context, program string, args ...string) (string, error) {
+	out, err := exec.CommandContext(ctx, program, args...).Output()
+	if failed, ok := err.(*exec.ExitError); ok { //nolint:errorlint // as exec returns it
+		return "", fmt.Errorf("%s: %w: %.300s", program, err, strings.TrimSpace(string(failed.Stderr)))
+	}
+	return string(out), err
+}
+
+// Carrying writes the TCP connections of a capture that carried something, and all of UDP, as a pcap file, which p0f can read.
+func Carrying(ctx context.Context, capture, out string) error {
+	streams, err := run(ctx, "tshark", "-r", capture, "-Y", "tcp.len > 0", "-T", "fields", "-e", "tcp.stream")
+	if err != nil {
+		return err
+	}
+	filter, some := "udp", strings.Fields(streams)
+	if slices.Sort(some); len(some) > 0 {
+		filter += " or tcp.stream in {" + strings.Join(slices.Compact(some), ",") + "}"
+	}
+	_, err = run(ctx, "tshark", "-r", capture, "-Y", filter, "-F", "pcap", "-w", out)
+	return err
+}
+
+// NDPI counts connections by what nDPI takes them for.
+func NDPI(ctx context.Context, capture string) (map[string]int, error) {
+	out, err := run(ctx, "ndpiReader", "-f", "ip", "-i", capture)
+	if err != nil {
+		return nil, err
+	}
+	return nDPISays(out)
+}
+
+var nDPILine = regexp.MustCompile(`(?m)^\t(\S+) +packets: \d+ +bytes: \d+ +flows: (\d+)`)
+
+func nDPISays(out string) (map[string]int, error) {
+	says := map[string]int{}
+	for _, one := range nDPILine.FindAllStringSubmatch(out, -1) {
+		n, err := strconv.Atoi(one[2])
+		if err != nil {
+			return nil, err
+		}
+		says[one[1]] += n
+	}
+	return says, nil
+}
+
+// Malformed is a filter of tshark for frames of which tshark says so. To tshark a segment that TCP sent twice is one.
+const Malformed = `_ws.malformed && !(_ws.expert.message contains "overlaps old data")`
+
+// tshark counts connections by the protocol that tshark sees in most of their packets with something in them, and malformed frames.
+func tshark(ctx context.Context, capture string) (map[string]int, error) {
+	out, err := run(ctx, "tshark", "-r", capture, "-Y", "tcp.len > 0 or udp", "-T", "fields", "-e", "tcp.stream", "-e", "udp.stream", "-e", "_ws.col.Protocol")
+	if err != nil {
+		return nil, err
+	}
+	says := tsharkSays(out)
+	frames, err := run(ctx, "tshark", "-r", capture, "-Y", Malformed, "-T", "fields", "-e", "frame.number")
+	if n := len(strings.Fields(frames)); n > 0 {
+		says["malformed frames"] = n
+	}
+	return says, err
+}
+
+func tsharkSays(out string) map[string]int {
+	seen := map[string]map[string]int{} // by connection and protocol
+	for line := range strings.Lines(out) {
+		at := strings.LastIndexByte(strings.TrimRight(line, "\n"), '\t')
+		if at < 0 {
+			continue
+		}
+		connection, protocol := line[:at], strings.TrimSpace(line[at:])
+		if seen[connection] == nil {
+			seen[connection] = map[string]int{}
+		}
+		if protocol != "TCP" && protocol != "UDP" { // packets in the midst of a message have no other name
+			seen[connection][protocol]++
+		}
+	}
+	says := map[string]int{}
+	for _, protocols := range seen {
+		best, most := "no protocol", 0
+		for _, protocol := range slices.Sorted(maps.Keys(protocols)) {
+			if n := protocols[protocol]; n > most {
+				best, most = protocol, n
+			}
+		}
+		says[best]++
+	}
+	return says
+}
+
+// p0f counts what p0f takes the ends of connections for: systems by their SYN, and programs by their HTTP.
+func p0f(ctx context.Context, capture string) (map[string]int, error) {
+	file := capture + ".p0f"
+	defer os.Remove(file)
+	if _, err := run(ctx, "p0f", "-r", capture, "-o", file); err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(file)
+	if err != nil && !os.IsNotExist(err) {
+		return nil, err
+	}
+	return p0fSays(string(text)), nil
+}
+
+func p0fSays(text string) map[string]int {
+	says := map[string]int{}
+	for line := range strings.Lines(text) {
+		fields := map[string]string{}
+		_, line, _ = strings.Cut(strings.TrimSpace(line), "] ")
+		for field := range strings.SplitSeq(line, "|") {
+			name, value, _ := strings.Cut(field, "=")
+			fields[name] = value
+		}
+		what := fields["os"] + fields["app"] // of which a line has one
+		if what == "" {
+			continue
+		}
+		if what == "???" {
+			what = "unknown"
+		}
+		if strings.Contains(fields["params"], "dishonest") {
+			what += ", dishonest"
+		}
+		says[fields["mod"]+": "+what]++
+	}
+	return says
+}
