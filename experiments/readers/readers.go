@@ -5,6 +5,7 @@ package readers
 import (
 	"context"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"os/exec"
@@ -37,8 +38,8 @@ var all = []reader{{"nDPI", NDPI}, {"tshark", tshark}, {"p0f", p0f}}
 var programs = map[string]string{"ndpiReader": "libndpi-bin", "tshark": "tshark", "p0f": "p0f"}
 
 // Read asks all programs about the captures (*.pcapng) in each directory. It fails with [peer.ErrMissing] without a program. Only connections
-// that carried something count: programs name others by their ports.
-func Read(ctx context.Context, dirs []string) (rows []Row, err error) {
+// that begin in a capture and carried something count: programs name others by their ports. It says to talk which directory it reads.
+func Read(ctx context.Context, talk io.Writer, dirs []string) (rows []Row, err error) {
 	for _, program := range slices.Sorted(maps.Keys(programs)) {
 		if _, err := exec.LookPath(program); err != nil {
 			return nil, &path.Error{What: program, Why: "the program is not on this machine", Hint: "apt-get install " + programs[program], Err: peer.ErrMissing}
@@ -54,6 +55,7 @@ func Read(ctx context.Context, dirs []string) (rows []Row, err error) {
 		if err != nil || len(captures) == 0 {
 			return nil, &path.Error{What: dir, Why: "there is no capture in it", Hint: "heddle lab collect --over tor,https --captures DIR makes a directory with captures for each way", Err: err}
 		}
+		fmt.Fprintf(talk, "%s: %d captures\n", dir, len(captures))
 		said := map[string]map[string]int{}
 		for _, r := range all {
 			said[r.name] = map[string]int{}
@@ -89,15 +91,23 @@ func run(ctx context.Context, program string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// Carrying writes the TCP connections of a capture that carried something, and all of UDP, as a pcap file, which p0f can read.
+// Carrying writes the TCP connections that begin in a capture and carried something, and all of UDP, as a pcap file, which p0f can read.
 func Carrying(ctx context.Context, capture, out string) error {
-	streams, err := run(ctx, "tshark", "-r", capture, "-Y", "tcp.len > 0", "-T", "fields", "-e", "tcp.stream")
+	text, err := run(ctx, "tshark", "-r", capture, "-Y", "tcp.len > 0 or tcp.flags.syn == 1", "-T", "fields", "-e", "tcp.stream", "-e", "tcp.flags.syn")
 	if err != nil {
 		return err
 	}
-	filter, some := "udp", strings.Fields(streams)
-	if slices.Sort(some); len(some) > 0 {
-		filter += " or tcp.stream in {" + strings.Join(slices.Compact(some), ",") + "}"
+	begun, carries, filter := map[string]bool{}, map[string]bool{}, "udp"
+	for line := range strings.Lines(text) {
+		if stream, syn, _ := strings.Cut(strings.TrimSpace(line), "\t"); syn == "1" || syn == "True" {
+			begun[stream] = true
+		} else {
+			carries[stream] = true
+		}
+	}
+	maps.DeleteFunc(carries, func(stream string, _ bool) bool { return !begun[stream] })
+	if len(carries) > 0 {
+		filter += " or tcp.stream in {" + strings.Join(slices.Sorted(maps.Keys(carries)), ",") + "}"
 	}
 	_, err = run(ctx, "tshark", "-r", capture, "-Y", filter, "-F", "pcap", "-w", out)
 	return err

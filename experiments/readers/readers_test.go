@@ -2,6 +2,7 @@ package readers
 
 import (
 	"errors"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -40,7 +41,7 @@ func TestWhatReadersPrint(t *testing.T) {
 	}
 }
 
-// A recorded visit has two connections of TLS.
+// A recorded visit has two connections of TLS. Those that began before a capture do not count.
 func TestReaders(t *testing.T) {
 	recorded, err := os.ReadFile("../../disguise/site/testdata/http2.pcap")
 	if err != nil {
@@ -50,7 +51,7 @@ func TestReaders(t *testing.T) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Read(t.Context(), []string{dir}); errors.Is(err, peer.ErrMissing) {
+	if _, err := Read(t.Context(), io.Discard, []string{dir}); errors.Is(err, peer.ErrMissing) {
 		t.Skip("typed skip:", err)
 	} else if err == nil || errhint.Of(err) == "" {
 		t.Errorf("a directory without captures: %v", err)
@@ -58,7 +59,10 @@ func TestReaders(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "one.pcapng"), recorded, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	rows, err := Read(t.Context(), []string{dir})
+	if _, err := run(t.Context(), "tshark", "-r", filepath.Join(dir, "one.pcapng"), "-Y", "tcp.flags.syn == 0", "-w", filepath.Join(dir, "begun-before.pcapng")); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := Read(t.Context(), io.Discard, []string{dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +78,7 @@ func TestReaders(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "two.pcapng"), []byte("no capture"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if rows, err := Read(t.Context(), []string{dir}); err == nil {
+	if rows, err := Read(t.Context(), io.Discard, []string{dir}); err == nil {
 		t.Errorf("a file that is no capture: %v", rows)
 	}
 }

@@ -25,15 +25,16 @@ func newReadersCommand() *cobra.Command {
 Each directory with captures gives a row for each of these programs, such as the
 directories that lab collect --captures makes, one for each way to load a page.
 
-nDPI and tshark name each connection that carried something, and tshark counts
-frames that are malformed. p0f names systems by how they open connections, and
-programs by their HTTP; "dishonest" is a program that p0f does not believe. None
-of the three has a rule for Heddle, so this is what a filter knows without one.`,
+nDPI and tshark name each connection that begins in a capture and carried
+something, and tshark counts frames that are malformed. p0f names systems by how
+they open connections, and programs by their HTTP; "dishonest" is a program that
+p0f does not believe. None of the three has a rule for Heddle, so this is what a
+filter knows without one. A capture takes about a second.`,
 		Example: `  heddle lab collect --over direct,tor,https --website dist/site-docs.db --sites nine.json --visits 1 --captures seen --out loads.parquet
   heddle lab readers seen/*`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, dirs []string) error {
-			rows, err := readers.Read(cmd.Context(), dirs)
+			rows, err := readers.Read(cmd.Context(), cmd.ErrOrStderr(), dirs)
 			if err != nil {
 				return err
 			}
