@@ -3,6 +3,7 @@ package collect
 import (
 	"bytes"
 	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -51,7 +52,7 @@ func TestCollectsAsACensorSees(t *testing.T) {
 	}
 	var talk bytes.Buffer
 	page := Site{Name: "page", Page: "doc/Package+0/html/page-0.html", Protocol: HTTP3, Latency: Duration{time.Millisecond}, Monitored: true}
-	o := DisguiseOptions{Ways: []string{"direct", "http", "website-http", "website-https"}, Website: testSite, Options: Options{Sites: Sites{Root: tree(t, 1, 1), Site: []Site{page}},
+	o := DisguiseOptions{Ways: []string{"direct", "http", "website-http", "website-https"}, Website: testSite, Captures: t.TempDir(), Options: Options{Sites: Sites{Root: tree(t, 1, 1), Site: []Site{page}},
 		Visits: 1, Jobs: 1, Out: filepath.Join(t.TempDir(), "loads.parquet"), Heddle: labtest.Heddle, Talk: &talk}}
 	whole(t, &talk, func() ([]Summary, error) { return RunDisguise(t.Context(), o) })
 	for way, want := range map[string]struct {
@@ -70,6 +71,9 @@ func TestCollectsAsACensorSees(t *testing.T) {
 		}
 		if r.Label != want.label || r.Monitored != (want.label == "page") || r.Path != -1 || down < want.least || len(r.Entropy) != len(r.Size) || len(r.Up) == 0 {
 			t.Errorf("%s: %s, %d bytes down in %d connections", way, r.Label, down, len(r.Up))
+		}
+		if kept, err := os.Stat(filepath.Join(o.Captures, way, "page-0.pcapng")); err != nil || kept.Size() < down {
+			t.Errorf("%s: its capture is not kept: %v", way, err)
 		}
 		for _, up := range r.Up {
 			if !begins(up, want.first) {
