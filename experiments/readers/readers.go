@@ -56,30 +56,34 @@ func Read(ctx context.Context, talk io.Writer, dirs []string) (rows []Row, err e
 			return nil, &path.Error{What: dir, Why: "there is no capture in it", Hint: "heddle lab collect --over tor,https --captures DIR makes a directory with captures for each way", Err: err}
 		}
 		fmt.Fprintf(talk, "%s: %d captures\n", dir, len(captures))
-		said := map[string]map[string]int{}
+		first := len(rows)
 		for _, r := range all {
-			said[r.name] = map[string]int{}
+			rows = append(rows, Row{filepath.Base(dir), r.name, map[string]int{}})
 		}
 		for _, capture := range captures {
-			talking := filepath.Join(work, "talking.pcap")
-			if err := Carrying(ctx, capture, talking); err != nil {
-				return nil, &path.Error{What: capture, Err: err}
+			if err := ask(ctx, capture, filepath.Join(work, "talking.pcap"), rows[first:]); err != nil {
+				return nil, err
 			}
-			for _, r := range all {
-				says, err := r.read(ctx, talking)
-				if err != nil {
-					return nil, &path.Error{What: r.name + " on " + capture, Err: err}
-				}
-				for what, n := range says {
-					said[r.name][what] += n
-				}
-			}
-		}
-		for _, r := range all {
-			rows = append(rows, Row{filepath.Base(dir), r.name, said[r.name]})
 		}
 	}
 	return rows, nil
+}
+
+// ask adds what each reader says of a capture to its row. It overwrites the file talking.
+func ask(ctx context.Context, capture, talking string, rows []Row) error {
+	if err := Carrying(ctx, capture, talking); err != nil {
+		return &path.Error{What: capture, Err: err}
+	}
+	for i, r := range all {
+		says, err := r.read(ctx, talking)
+		if err != nil {
+			return &path.Error{What: r.name + " on " + capture, Err: err}
+		}
+		for what, n := range says {
+			rows[i].Says[what] += n
+		}
+	}
+	return nil
 }
 
 // run returns what a program prints.

@@ -20,7 +20,7 @@ func newReadersCommand() *cobra.Command {
 	}{}
 	return bind.Flags(&cobra.Command{
 		Use:   "readers DIR...",
-		Short: "What nDPI, tshark and p0f take connections for",
+		Short: "Show how nDPI, tshark and p0f name the connections of captures",
 		Long: `Have nDPI, tshark and p0f say what they take the connections in captures for.
 Each directory with captures gives a row for each of these programs, such as the
 directories that lab collect --captures makes, one for each way to load a page.

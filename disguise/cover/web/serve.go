@@ -105,7 +105,7 @@ func (f *factory) serve(ctx context.Context, c net.Conn, v *visitor) {
 	f.converse(ctx, c, v)
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.leave() // a handler may still run
+	v.leave()
 }
 
 func (v *visitor) begin() {
