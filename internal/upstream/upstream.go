@@ -30,7 +30,7 @@ func New(t *http.Transport) Transport {
 	return Transport{t}
 }
 
-var trace = &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) {
+func gotConn(got httptrace.GotConnInfo) {
 	c := got.Conn
 	if over, ok := c.(*tls.Conn); ok {
 		if over.ConnectionState().NegotiatedProtocol == "h2" { // its answers have numbers
@@ -39,10 +39,12 @@ var trace = &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) {
 		c = over.NetConn()
 	}
 	c.(*conn).awaitEmpty()
-}}
+}
 
 // RoundTrip implements [http.RoundTripper].
 func (t Transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	// WithClientTrace adds to a trace what the context's own trace calls. So a trace of several requests would call each visitor's proxy for all others.
+	trace := &httptrace.ClientTrace{GotConn: gotConn}
 	return t.http.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
 }
 

@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
+	"net/textproto"
 	"sync/atomic"
 	"testing"
 
@@ -133,6 +135,27 @@ func TestHalfClose(t *testing.T) {
 	}
 	if heard, err := io.ReadAll(both); err != nil || string(heard) != "said" {
 		t.Errorf("%q, %v", heard, err)
+	}
+}
+
+// A proxy notes interim answers by a trace of its own request. It never hears of another visitor's.
+func TestInterimAnswersOfOthers(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusEarlyHints) }))
+	t.Cleanup(s.Close)
+	c := client(t, s)
+	var heard [3]int
+	for i := range heard {
+		r := request(t, http.MethodGet, s.URL)
+		a, err := c.Do(r.WithContext(httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+			Got1xxResponse: func(int, textproto.MIMEHeader) error { heard[i]++; return nil },
+		})))
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.Body.Close()
+	}
+	if heard != [3]int{1, 1, 1} {
+		t.Errorf("of three visitors with one interim answer each, each heard %v", heard)
 	}
 }
 

@@ -106,6 +106,8 @@ func TestDowngrade(t *testing.T) {
 		}
 		return append(all, [2]string{key, value})
 	}
+	type outcome struct{ name, status string }
+	cases := make(map[string]outcome)
 	for name, headers := range map[string][][2]string{
 		"CR LF in a value":           with("x", "y"+second),
 		"CR LF in a name":            with("x: y"+second+"z", "1"),
@@ -128,29 +130,36 @@ func TestDowngrade(t *testing.T) {
 		"two lengths":                append(with("content-length", "5"), [2]string{"content-length", "4"}),
 		"another host":               with("host", "other.example"),
 	} {
-		before := len(v.behind(t, at))
+		own := fmt.Sprintf("/outer%d/", len(cases)) // the application may note a request that fails after the next case began
 		c := v.dial(t, "h2")
 		io.WriteString(c, http2.ClientPreface)
 		f := http2.NewFramer(c, c)
 		var block bytes.Buffer
 		e := hpack.NewEncoder(&block)
 		for _, h := range headers {
-			e.WriteField(hpack.HeaderField{Name: h[0], Value: h[1]})
+			e.WriteField(hpack.HeaderField{Name: h[0], Value: strings.Replace(h[1], "/outer", own, 1)})
 		}
 		if err := errorsOf(f.WriteSettings(), f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block.Bytes(), EndHeaders: true}), f.WriteData(1, true, []byte("0\r\n\r\n"))); err != nil {
 			t.Fatal(err)
 		}
-		status := answered(t, f)
+		cases[own] = outcome{name, answered(t, f)}
 		c.Close()
-		for _, one := range v.behind(t, at)[before:] {
-			switch {
-			case strings.Contains(one, "smuggled"), strings.Contains(one, "\n"):
-				t.Errorf("%s: the application got %q", name, one)
-			case one == "POST /outer" && status == "" || strings.HasPrefix(one, "GET /requests"):
-			case one == "POST /outer%20HTTP/1.1", one == "POST /outer" && (name == "another host" || name == "te" || strings.Contains(name, "length")):
-			default:
-				t.Errorf("%s: the application got %q (%s)", name, one, status)
-			}
+	}
+	for _, one := range v.behind(t, at) {
+		var by outcome
+		plain := one
+		if at := strings.Index(one, "/outer"); at >= 0 {
+			number, _, _ := strings.Cut(one[at+len("/outer"):], "/")
+			own := "/outer" + number + "/"
+			by, plain = cases[own], strings.Replace(one, own, "/outer", 1)
+		}
+		switch {
+		case strings.Contains(plain, "smuggled"), strings.Contains(plain, "\n"), by.name == "" && !strings.HasPrefix(plain, "GET /requests"):
+			t.Errorf("%s: the application got %q", by.name, one)
+		case by.name == "", plain == "POST /outer" && by.status == "":
+		case plain == "POST /outer%20HTTP/1.1", plain == "POST /outer" && (by.name == "another host" || by.name == "te" || strings.Contains(by.name, "length")):
+		default:
+			t.Errorf("%s: the application got %q (%s)", by.name, one, by.status)
 		}
 	}
 }
