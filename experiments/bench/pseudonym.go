@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"heddle/lab"
 	"heddle/lab/browser"
@@ -12,8 +13,8 @@ import (
 )
 
 // Pseudonym is figures 3(a), 3(b) and 5(a) of PoPSiCl: how long it takes to fetch an object with a connection of its own, by its size; how
-// many such fetches a site answers; and how long Chromium takes for a page. The former are relative to nginx that asks for a client's
-// certificate itself, the page is relative to plain HTTPS.
+// many such fetches a site answers; and how long Chromium takes for a page, without limits and from home. The former are relative to nginx that
+// asks for a client's certificate itself, the page is relative to plain HTTPS.
 func Pseudonym() Bench {
 	return Bench{name: "pseudonym", paper: pseudonymPaper, topologies: func(quick bool) []*topology {
 		sizes, ways, pages := pseudonymSizes, []string{wayMutual, wayHTTPS, waySidecar, wayGateway, wayHAProxy, wayNginx, wayTor},
@@ -35,13 +36,21 @@ func Pseudonym() Bench {
 				})
 			}
 		}
-		page := pseudonymTopology("page")
+		page, home := pseudonymTopology("page"), pseudonymTopology("home")
 		for _, w := range pages {
 			page.add(w, w, func(ctx context.Context, _ *stage, w way) ([]figure, error) { return loadPage(ctx, w, quick) })
+			if w != wayTor {
+				home.add(w, w, func(ctx context.Context, _ *stage, w way) ([]figure, error) { return loadPage(ctx, w, quick) })
+			}
 		}
-		return []*topology{latency.topology, rate.topology, page.topology}
+		home.world.Links[0].AtoB = lab.Shape{Delay: homeAccess.RTT / 2, Rate: homeAccess.Up}
+		home.world.Links[0].BtoA = lab.Shape{Delay: homeAccess.RTT / 2, Rate: homeAccess.Down}
+		return []*topology{latency.topology, rate.topology, page.topology, home.topology}
 	}}
 }
+
+// homeAccess is the link of the client of the cases home: a usual line at home, and a cloud in the same country.
+var homeAccess = lab.Access{RTT: 20 * time.Millisecond, Down: 50_000_000, Up: 10_000_000}
 
 // object is one that a site has, by its size.
 type object struct {
@@ -85,7 +94,7 @@ const (
 	pseudonymDefended = "defended.example"
 )
 
-// pseudonymWorld is a client, a cloud, two sites in it, and a private Tor network. Its links have no limit.
+// pseudonymWorld is a client, a cloud, two sites in it, and a private Tor network. Its links have no limits.
 func pseudonymWorld() lab.World {
 	w := lab.WithTor(lab.OpenCloud("pseudonym", "site", "defended"))
 	w.Names = []lab.NameSpec{{Name: pseudonymName, Addr: pseudonymSite}}
@@ -121,17 +130,17 @@ func newPseudonymCases(name, baseline string, world lab.World) pseudonymCases {
 }
 
 func pseudonymTopology(name string) pseudonymCases {
-	baseline := wayMutual
-	if name == "page" {
+	baseline, browses := wayMutual, name == "page" || name == "home"
+	if browses {
 		baseline = wayHTTPS
 	}
 	t := newPseudonymCases(name, baseline, pseudonymWorld())
-	if programs := t.check; name == "page" {
+	if programs := t.check; browses {
 		t.check = func() error { return cmp.Or(programs(), browser.UserSupported()) }
 	}
 	t.serve = func(ctx context.Context, s *stage) error {
 		p := &pseudonymServers{stage: s, ways: t.ways}
-		if err := p.start(ctx, t.wanted()); err != nil || name != "page" {
+		if err := p.start(ctx, t.wanted()); err != nil || !browses {
 			return err
 		}
 		return p.addBrowsers(ctx, t.wanted())

@@ -65,7 +65,10 @@ func read(t *testing.T, w *httptest.ResponseRecorder) (p part) {
 	if err := json.Unmarshal(b[8:8+meta], &p.meta); err != nil {
 		t.Fatal(err)
 	}
-	if p.whole = length == unbounded; p.whole {
+	if p.whole = p.number == 0; p.whole != (length == unbounded) {
+		t.Fatalf("a piece of %d bytes is one of %d", length, p.number)
+	}
+	if p.whole {
 		p.content = b[8+meta:]
 		return p
 	}

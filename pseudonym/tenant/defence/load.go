@@ -14,9 +14,9 @@ import (
 )
 
 // pieceHeader is of a request for a piece, "ID COUNT INDEX MODE DESTINATION", and of an answer that is one. A count of 0 asks for units, as
-// many as the object has, and the answer's header says how many that are. If the mode is padMode too, the request is for a unit without
-// content, the index is how many units with content the page had, the destination is the page's number, and the answer's header says how many
-// units it shall have.
+// many as the object has, and the answer's header says how many that are. An answer of 0 goes on to the end of the content. If the mode is
+// padMode too, the request is for a unit without content, the index is how many units with content the page had, the destination is the page's
+// number, and the answer's header says how many units it shall have.
 const pieceHeader = "Heddle-Piece"
 
 const (
@@ -266,7 +266,7 @@ func (r *recorder) Write(b []byte) (int, error) {
 func (r *recorder) pass() error {
 	r.l.passed = true
 	r.keep()
-	pieceHeaders(r.to.Header(), 1)
+	pieceHeaders(r.to.Header(), 0)
 	b := append(frame(r.meta(), unbounded), r.body...)
 	r.d.room.giveBack(r.l.visitor, len(r.body))
 	r.d.pieces.Add(1)

@@ -8,7 +8,6 @@ const LANES = 8 // units at a time that a page fetches, if it is known how many 
 const PLAIN = '/.well-known/heddle/plain'
 const HEADER = 'Heddle-Piece'
 const PAGE = 'Heddle-Page'
-const UNBOUNDED = 0xffffffff // the length of content that goes on to the end
 
 self.addEventListener('install', () => self.skipWaiting())
 self.addEventListener('activate', (event) => event.waitUntil(self.clients.claim()))
@@ -104,7 +103,7 @@ async function load(page, request, url = request.url, hops = 0) {
   const all = await pieces(page, request, url, newID())
   const strange = all.find((p) => p.response)
   if (strange) return strange.response
-  const stream = all.find((p) => p.length === UNBOUNDED)
+  const stream = all.find((p) => p.rest)
   const { status, headers } = (stream ?? all[0]).meta
   const location = headers.find(([name]) => name.toLowerCase() === 'location')
   if ([301, 302, 303, 307, 308].includes(status) && location) {
@@ -113,7 +112,8 @@ async function load(page, request, url = request.url, hops = 0) {
     return follow ? load(page, request, next.href, hops + 1) : Response.redirect(next, status)
   }
   const encoded = headers.some(([name, value]) => name.toLowerCase() === 'content-encoding' && value.toLowerCase() === 'gzip')
-  let body = stream ? stream.rest : new Blob(all.map((p) => p.content)).stream()
+  // As a stream it reaches the page without the browser's process, where blobs and buffers are kept.
+  let body = stream ? stream.rest : new ReadableStream({ start(to) { for (const p of all) to.enqueue(p.content); to.close() } })
   if (encoded) body = body.pipeThrough(new DecompressionStream('gzip'))
   const bodiless = [101, 204, 205, 304].includes(status)
   return new Response(bodiless ? null : body, { status, headers: headers.filter(([name]) => name.toLowerCase() !== 'content-encoding') })
@@ -127,7 +127,7 @@ async function pieces(page, request, url, id) {
     return some(count, 0, count)
   }
   const [first] = await some(0, 0, 1)
-  return first.response || first.length === UNBOUNDED ? [first] : [first, ...await some(0, 1, first.units)]
+  return first.response || first.rest ? [first] : [first, ...await some(0, 1, first.units)]
 }
 
 // draw returns a number of pieces, each as likely as any other.
@@ -165,14 +165,19 @@ async function read(page, request, url, id, count, index) {
     Object.assign(page, { largest, most, number })
     spread(page)
   }
-  const input = new Input(response.body.getReader())
-  const view = new DataView((await input.take(8)).buffer)
-  const meta = JSON.parse(new TextDecoder().decode(await input.take(view.getUint32(0))))
-  const length = view.getUint32(4)
-  if (length === UNBOUNDED) return { meta, length, rest: input.rest(page) }
-  const content = await input.take(length)
-  await input.skip()
-  return { meta, length, content, units }
+  if (!units) { // content that goes on to the end
+    const input = new Input(response.body.getReader())
+    const view = new DataView((await input.take(8)).buffer)
+    return { meta: parse(await input.take(view.getUint32(0))), rest: input.rest(page) }
+  }
+  const all = await response.arrayBuffer()
+  const view = new DataView(all)
+  const from = 8 + view.getUint32(0)
+  return { meta: parse(new Uint8Array(all, 8, from - 8)), content: new Uint8Array(all, from, view.getUint32(4)), units }
+}
+
+function parse(text) {
+  return JSON.parse(new TextDecoder().decode(text))
 }
 
 // Input reads from a stream.
@@ -196,11 +201,6 @@ class Input {
       if (done) throw new TypeError('a piece broke off')
       this.held = value
     }
-  }
-
-  // skip reads the padding.
-  async skip() {
-    while (!(await this.reader.read()).done);
   }
 
   // rest is the stream of what follows, which is on its way until it ends.
