@@ -72,7 +72,7 @@ func (c Choice) Choose() (Sites, error) {
 		}
 		if !took {
 			return s, &path.Error{What: "pages below " + c.Root, Why: fmt.Sprintf("%d are wanted, and %d are fit", want, len(s.Site)),
-				Hint: "install packages with HTML, such as python-matplotlib-doc and gimp-help-en, or ask for fewer"}
+				Hint: "install packages with HTML, such as python-astropy-doc and gimp-help-en, or ask for fewer"}
 		}
 	}
 	// Monitored pages come from all packages, like the others.
