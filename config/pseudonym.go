@@ -134,8 +134,8 @@ func (c PseudonymCloud) problems() problems {
 }
 
 func (c PseudonymCloud) switchProblems(wrong problems) {
-	if kind := lead.Kind(c.Switch); c.Shares && kind != lead.Auto && kind != lead.BPF {
-		wrong.say("switch-shares", "gateway-switch "+c.Switch+" cannot share", "gateway-switch = \"bpf\"")
+	if c.Shares && lead.Kind(c.Switch) == lead.OVS {
+		wrong.say("switch-shares", "gateway-switch "+c.Switch+" cannot share", "gateway-switch = \"bpf\" or \"nft\"")
 	}
 	file, ok := netutil.UnixFile(c.SwitchAt)
 	mode := gateway.Mode(c.GatewayMode)

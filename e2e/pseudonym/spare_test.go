@@ -19,11 +19,14 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/gopacket/gopacket/layers"
 
+	"heddle/internal/nft"
 	"heddle/internal/pgtest"
 	"heddle/internal/polltest"
 	"heddle/lab"
 	"heddle/lab/labtest"
 	"heddle/lab/peer"
+	"heddle/pseudonym/gateway/lead"
+	"heddle/pseudonym/gateway/nftswitch"
 )
 
 // withSpare adds a machine beside the host cloud of a world of [lab.OpenCloud] with one site, which nobody's route leads through:
@@ -93,9 +96,15 @@ func (w *world) open(r registered, path string) io.Reader {
 
 // Another machine takes the place of the gateway's, which fails. A connection that had been handed over goes on, and nobody sees the site's address.
 func TestSpareSwitchTakesOver(t *testing.T) {
+	for kind, leads := range map[lead.Kind]func(*lab.Host) error{lead.BPF: programsLead, lead.NFT: rulesLead} {
+		t.Run(string(kind), func(t *testing.T) { spareTakesOver(t, kind, leads) })
+	}
+}
+
+func spareTakesOver(t *testing.T, kind lead.Kind, leads func(*lab.Host) error) {
 	var serving *peer.Process
 	w, r, _ := movingWorld(t, withSpare(lab.OpenCloud("cloud", "news")), func(w *world) {
-		w.set(`# switch-shares = false`, `switch-shares = true`, `database = "pseudonyms.db"`, fmt.Sprintf("database = %q", pgtest.Start(t).Database(t)))
+		w.set(`# gateway-switch = "auto"`, fmt.Sprintf("gateway-switch = %q", kind), `# switch-shares = false`, `switch-shares = true`, `database = "pseudonyms.db"`, fmt.Sprintf("database = %q", pgtest.Start(t).Database(t)))
 		var err error
 		if serving, err = w.cloud.Serve(t.Context()); err != nil {
 			t.Fatal(err)
@@ -114,7 +123,7 @@ func TestSpareSwitchTakesOver(t *testing.T) {
 	const size = 5 << 20
 	page := w.open(r, "/large.bin")
 	w.moved(1)
-	polltest.Until(t, func() error { return w.leads("spare") })
+	polltest.Until(t, func() error { return leads(w.Host("spare")) })
 	stop := labtest.Watch(t, w.Instance, "isp/client", "spare/isp")
 	serving.Kill()
 	w.ip("cloud", "link set isp down")
@@ -143,11 +152,30 @@ func TestSpareSwitchTakesOver(t *testing.T) {
 	}
 }
 
-// leads reports why the BPF switch of a host leads nothing, or nil.
-func (w *world) leads(host string) error {
-	maps, err := filepath.Glob(filepath.Join(w.Host(host).Dir(), "bpf", "heddle", "net-*", "heddle_to"))
+// rulesLead reports why the rules of a host lead nothing, or nil.
+func rulesLead(host *lab.Host) error {
+	return host.Do(func() error {
+		conn, err := nft.Connect()
+		if err != nil {
+			return err
+		}
+		of, err := conn.GetSetByName(nft.Inet(nftswitch.Table), "to4")
+		if err != nil {
+			return err
+		}
+		all, err := conn.GetSetElements(of)
+		if err == nil && len(all) == 0 {
+			err = fmt.Errorf("%s leads no connection", host.Name())
+		}
+		return err
+	})
+}
+
+// programsLead reports why the BPF programs of a host lead nothing, or nil.
+func programsLead(host *lab.Host) error {
+	maps, err := filepath.Glob(filepath.Join(host.Dir(), "bpf", "heddle", "net-*", "heddle_to"))
 	if err != nil || len(maps) != 1 {
-		return fmt.Errorf("%s has maps %q, %w", host, maps, err)
+		return fmt.Errorf("%s has maps %q, %w", host.Name(), maps, err)
 	}
 	m, err := ebpf.LoadPinnedMap(maps[0], nil)
 	if err != nil {
@@ -157,7 +185,7 @@ func (w *world) leads(host string) error {
 	var key []byte
 	err = m.NextKey(nil, &key)
 	if errors.Is(err, ebpf.ErrKeyNotExist) {
-		return fmt.Errorf("%s leads no connection", host)
+		return fmt.Errorf("%s leads no connection", host.Name())
 	}
 	return err
 }

@@ -89,17 +89,13 @@ func (c *Cloud) openSwitch() (gateway.Holder, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.o.Shares {
-		s, err := bpfswitch.New(bpfswitch.Options{})
-		if err != nil {
-			return nil, err
-		}
-		c.shared = share(s, c.db, c.o.Log)
-		return gateway.Here(c.shared), nil
-	}
 	s, err := openKind(c.o)
 	if err != nil {
 		return nil, err
+	}
+	if c.o.Shares {
+		c.shared = share(s.(table), c.db, c.o.Log) // the configuration allows no other kind
+		return gateway.Here(c.shared), nil
 	}
 	return gateway.Here(s), nil
 }
@@ -137,7 +133,7 @@ func CheckSwitch(o Options) (lead.Kind, error) {
 	case lead.OVS:
 		return lead.OVS, ovsswitch.Check(ovsswitch.Options{Bridge: o.Bridge})
 	case lead.Auto, lead.BPF:
-		if err := bpfswitch.Check(bpfswitch.Options{}); err == nil || o.Switch == lead.BPF || o.Shares {
+		if err := bpfswitch.Check(bpfswitch.Options{}); err == nil || o.Switch == lead.BPF {
 			return lead.BPF, err
 		}
 	}

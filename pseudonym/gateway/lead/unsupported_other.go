@@ -4,6 +4,7 @@ package lead
 
 import (
 	"net/netip"
+	"time"
 
 	"heddle/internal/errhint"
 )
@@ -13,6 +14,14 @@ type Unsupported struct{}
 
 // Lead needs Linux.
 func (Unsupported) Lead(client, gateway, tenant netip.AddrPort) error { return NeedsLinux() }
+
+// Each fails.
+func (Unsupported) Each(func(Connection) error) error { return NeedsLinux() }
+
+// Touch fails.
+func (Unsupported) Touch(client, gateway, tenant netip.AddrPort, unless time.Duration) (bool, error) {
+	return false, NeedsLinux()
+}
 
 // Close does nothing.
 func (Unsupported) Close() error { return nil }

@@ -28,8 +28,11 @@ func newChanges() (*changes, error) {
 	if err := unix.Connect(socket, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return nil, errors.Join(os.NewSyscallError("connect", err), unix.Close(socket))
 	}
-	return &changes{socket: socket, answer: make([]byte, 8192)}, nil
+	return &changes{socket: socket, answer: make([]byte, mostAnswer)}, nil
 }
+
+// mostAnswer is as long as the kernel's longest answer, a part of a set (NLMSG_GOODSIZE and netlink_dump of Linux).
+const mostAnswer = 32 << 10
 
 func (c *changes) close() error { return unix.Close(c.socket) }
 
@@ -84,23 +87,39 @@ func (c *changes) data(kind uint16, value []byte) {
 	c.unnest(at)
 }
 
+// set adds a message about a set, and about an element of it if there is a key.
+func (c *changes) set(kind, flags uint16, set *nftables.Set, key []byte, more func()) {
+	message := c.begin(subsystem<<8|kind, flags, uint8(set.Table.Family), 0)
+	c.attribute(unix.NFTA_SET_ELEM_LIST_TABLE, append([]byte(set.Table.Name), 0)...)
+	c.attribute(unix.NFTA_SET_ELEM_LIST_SET, append([]byte(set.Name), 0)...)
+	if key != nil {
+		elements := c.nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+		element := c.nest(unix.NFTA_LIST_ELEM)
+		c.data(unix.NFTA_SET_ELEM_KEY, key)
+		if more != nil {
+			more()
+		}
+		c.unnest(element)
+		c.unnest(elements)
+	}
+	c.end(message)
+}
+
 // add adds an element to a map. The kernel answers the last one.
 func (c *changes) add(set *nftables.Set, key, value []byte, lasting time.Duration, last bool) {
 	flags := uint16(unix.NLM_F_CREATE)
 	if last {
 		flags |= unix.NLM_F_ACK
 	}
-	message := c.begin(subsystem<<8|unix.NFT_MSG_NEWSETELEM, flags, uint8(set.Table.Family), 0)
-	c.attribute(unix.NFTA_SET_ELEM_LIST_TABLE, append([]byte(set.Table.Name), 0)...)
-	c.attribute(unix.NFTA_SET_ELEM_LIST_SET, append([]byte(set.Name), 0)...)
-	elements := c.nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
-	element := c.nest(unix.NFTA_LIST_ELEM)
-	c.data(unix.NFTA_SET_ELEM_KEY, key)
-	c.data(unix.NFTA_SET_ELEM_DATA, value)
-	c.attribute(unix.NFTA_SET_ELEM_TIMEOUT, binary.BigEndian.AppendUint64(nil, uint64(lasting.Milliseconds()))...)
-	c.unnest(element)
-	c.unnest(elements)
-	c.end(message)
+	c.set(unix.NFT_MSG_NEWSETELEM, flags, set, key, func() {
+		c.data(unix.NFTA_SET_ELEM_DATA, value)
+		c.attribute(unix.NFTA_SET_ELEM_TIMEOUT, binary.BigEndian.AppendUint64(nil, uint64(lasting.Milliseconds()))...)
+	})
+}
+
+// remove removes an element, without which the changes fail (ENOENT).
+func (c *changes) remove(set *nftables.Set, key []byte) {
+	c.set(unix.NFT_MSG_DELSETELEM, 0, set, key, nil)
 }
 
 // commit makes all changes that fill adds, or none.

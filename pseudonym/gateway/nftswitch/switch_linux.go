@@ -19,6 +19,9 @@ type Switch struct {
 	mu      sync.Mutex
 	changes *changes
 	sets    map[bool]*sets // by whether they are for IPv6, as far as the machine routes it
+
+	reading sync.Mutex
+	reads   *changes // that take long; reading guards it
 }
 
 // New makes the table, or takes over the one of an earlier process with its connections.
@@ -27,6 +30,11 @@ func New() (*Switch, error) {
 	if err := s.again(); err != nil {
 		return nil, err
 	}
+	reads, err := newChanges()
+	if err != nil {
+		return nil, errors.Join(err, s.changes.close())
+	}
+	s.reads = reads
 	return s, nil
 }
 
@@ -67,12 +75,66 @@ func (s *Switch) Lead(client, gateway, tenant netip.AddrPort) error {
 	if sets == nil {
 		return lead.NotRouted(client)
 	}
-	err := s.changes.commit(func() {
-		s.changes.add(sets.to, key(client, gateway), tenant.Addr().AsSlice(), lead.Idle, false)
-		s.changes.add(sets.back, key(tenant, client), gateway.Addr().AsSlice(), lead.Idle, true)
-	})
+	entries := sets.entries(client, gateway, tenant)
+	err := s.changes.commit(func() { s.add(entries) })
+	if errors.Is(err, unix.EEXIST) || errors.Is(err, unix.EBUSY) { // as the client uses its port again, and this switch did not see how the old connection ended
+		err = s.replace(append(entries, sets.marks(client, gateway)...))
+	}
 	if err != nil {
 		err = errors.Join(err, s.again())
+	}
+	return err
+}
+
+// entry is an element of a set.
+type entry struct {
+	set        *nftables.Set
+	key, value []byte // value is nil in a mark
+}
+
+// entries are those that lead a connection.
+func (s *sets) entries(client, gateway, tenant netip.AddrPort) []entry {
+	return []entry{{s.to, key(client, gateway), tenant.Addr().AsSlice()}, {s.back, key(tenant, client), gateway.Addr().AsSlice()}}
+}
+
+// marks are those that a connection may have.
+func (s *sets) marks(client, gateway netip.AddrPort) (all []entry) {
+	for _, set := range []*nftables.Set{s.finished, s.answered, s.ended} {
+		all = append(all, entry{set, key(client, gateway), nil})
+	}
+	return all
+}
+
+// add adds entries to a change.
+func (s *Switch) add(entries []entry) {
+	for i, e := range entries {
+		s.changes.add(e.set, e.key, e.value, lead.Idle, i == len(entries)-1)
+	}
+}
+
+// replace adds entries in place of those with their keys, and removes marks. Linux before 6.12 prolongs no element, so that also takes its place.
+func (s *Switch) replace(entries []entry) error {
+	var old, add []entry
+	for _, e := range entries {
+		_, has, err := s.changes.get(e.set, e.key)
+		if err != nil {
+			return err
+		}
+		if has {
+			old = append(old, e)
+		}
+		if e.value != nil {
+			add = append(add, e)
+		}
+	}
+	err := s.changes.commit(func() {
+		for _, e := range old {
+			s.changes.remove(e.set, e.key)
+		}
+		s.add(add)
+	})
+	if errors.Is(err, unix.ENOENT) && len(old) > 0 { // one has just ended
+		return s.replace(entries)
 	}
 	return err
 }
@@ -94,7 +156,11 @@ func (s *Switch) again() error {
 }
 
 // Close lets go of the table, which goes on without it.
-func (s *Switch) Close() error { return s.changes.close() }
+func (s *Switch) Close() error {
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	return errors.Join(s.changes.close(), s.reads.close())
+}
 
 // key is the source and destination of packets, as the rules load them.
 func key(source, destination netip.AddrPort) (b []byte) {
