@@ -2,7 +2,10 @@ package kernel
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
+	"os"
+	"regexp"
 	"testing"
 	"time"
 
@@ -11,6 +14,7 @@ import (
 
 	"heddle/internal/bpf/bpftest"
 	"heddle/schedule"
+	"heddle/split"
 	"heddle/split/backend"
 )
 
@@ -18,6 +22,25 @@ func TestObjectsAreWhatTheSourceGives(t *testing.T) { bpftest.Generated(t) }
 
 func TestObjectsOfBothByteOrders(t *testing.T) {
 	bpftest.Objects(t, "split", splitProgHeddleOut4, splitProgHeddleOut6, splitProgHeddleIn4, splitProgHeddleIn6)
+}
+
+// Numbers that the source repeats.
+func TestNumbersOfTheSource(t *testing.T) {
+	source, err := os.ReadFile("split.c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"BURST": fmt.Sprint(backend.BurstLimit), "PAUSE": fmt.Sprintf("%dull", split.PauseLength.Nanoseconds()), "ACKNOWLEDGEMENT": fmt.Sprint(split.MostAcknowledgement),
+		"PLAN_SIZE": "(1 << 16)", "MAX_MEMBERS": fmt.Sprint(maxMembers), "ETHERNET_HEADER": fmt.Sprint(backend.EthernetHeader),
+	} {
+		if got := regexp.MustCompile(`(?m)^#define ` + name + ` (\S+( << \d+\))?)`).FindSubmatch(source); got == nil || string(got[1]) != want {
+			t.Errorf("%s is %s, not %s", name, got, want)
+		}
+	}
+	if planSize != 1<<16 {
+		t.Errorf("a plan has %d units", planSize)
+	}
 }
 
 // The kernel takes the programs with all that they may be loaded for.
