@@ -8,7 +8,7 @@ import (
 
 // photo hides bytes in JPEG (ITU-T T.81): in the least bits of coefficients of waves that are 2 or more either way, as JSteg does. No code
 // of the entropy coding changes, but the picture does, by one step of the quantisation for every second such coefficient. It takes what
-// is coded by sequential Huffman codes, and not progressive pictures.
+// is coded by Huffman codes, sequential or progressive.
 type photo struct{}
 
 // jpegFile is the part of a picture that hides something.

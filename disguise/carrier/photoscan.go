@@ -8,11 +8,14 @@ type decoder struct {
 	codes         [2][4]*huffman
 	defined       int // codes
 	every         int // units between restarts, or 0
+	progressive   bool
+	scans         int // of a progressive picture
 }
 
 type component struct {
 	id, wide, tall int // samples in each direction
 	dc, ac         *huffman
+	known          []uint64 // in a progressive picture, the coefficients of each block that are not 0 so far
 }
 
 // huffman is a code of T.81, annex C.
@@ -25,13 +28,14 @@ type huffman struct {
 // segment reads what follows a marker.
 func (d *decoder) segment(kind byte, c *cursor) error {
 	switch {
-	case kind == 0xc0 || kind == 0xc1:
+	case kind >= 0xc0 && kind <= 0xc2:
+		d.progressive = kind == 0xc2
 		return d.frame(c)
 	case kind == 0xc4:
 		return d.define(c)
 	case kind == 0xdd:
 		d.every = c.next(2)
-	case kind > 0xc1 && kind < 0xd0 && kind != 0xc8: // progressive, arithmetic, or without loss
+	case kind > 0xc2 && kind < 0xd0 && kind != 0xc8: // hierarchical, arithmetic, or without loss
 		return errJPEG
 	}
 	if c.failed {
@@ -91,6 +95,10 @@ type scanned struct {
 	parts    []component
 	left     int // units
 	restarts int
+
+	// Of a progressive picture: the first and last coefficient, and up to which bit they were known before the scan, or 0, and are after it.
+	from, to, before, after int
+	block                   int // of a component by itself, the next one
 }
 
 // begin reads the head of a scan.
@@ -100,19 +108,20 @@ func (d *decoder) begin(c *cursor) (*scanned, error) {
 	if n < 1 || n > len(d.components) || len(c.b) != 2*n+3 {
 		return nil, errJPEG
 	}
+	var of []*component
 	for range n {
 		id, codes := c.next(1), c.next(1)
 		if codes>>4 > 3 || codes&15 > 3 {
 			return nil, errJPEG
 		}
-		for _, part := range d.components {
-			if part.id == id {
+		for i := range d.components {
+			if part := d.components[i]; part.id == id {
 				part.dc, part.ac = d.codes[0][codes>>4], d.codes[1][codes&15]
-				s.parts = append(s.parts, part)
+				s.parts, of = append(s.parts, part), append(of, &d.components[i])
 			}
 		}
 	}
-	if len(s.parts) != n {
+	if len(s.parts) != n || d.progressive && !s.band(c) {
 		return nil, errJPEG
 	}
 	if n == 1 { // then a unit is one block of that component, and blocks outside of the picture are not coded
@@ -122,9 +131,16 @@ func (d *decoder) begin(c *cursor) (*scanned, error) {
 	} else {
 		s.left = up(d.width, 8*d.wide) * up(d.height, 8*d.tall)
 	}
-	for _, part := range s.parts {
-		if part.dc == nil || part.ac == nil {
+	for i := range s.parts {
+		part := &s.parts[i]
+		if s.from == 0 && part.dc == nil || (s.from > 0 || !s.progressive) && part.ac == nil {
 			return nil, errJPEG
+		}
+		if s.from > 0 {
+			if of[i].known == nil {
+				of[i].known = make([]uint64, s.left)
+			}
+			part.known = of[i].known
 		}
 	}
 	return s, nil
@@ -145,10 +161,10 @@ func (s *scanned) interval(e entropy) (marked int, whole bool) {
 	for range units {
 		for _, part := range s.parts {
 			for range part.wide * part.tall {
-				marked += b.block(part, e.mask)
+				marked += s.read(b, part, e.mask)
 			}
 		}
-		if b.failed {
+		if s.block++; b.failed {
 			return 0, false
 		}
 	}
@@ -160,27 +176,50 @@ type bits struct {
 	data   []byte
 	at     int
 	failed bool
+	ended  int // blocks from here on whose rest of the band is 0, in a progressive picture
 }
 
 // block reads the coefficients of 8x8 samples, and marks the least bit of those that are not 0, 1 or -1, without the mean.
 func (b *bits) block(part component, mask []byte) (marked int) {
-	b.at += b.symbol(part.dc) & 15
+	b.pass(b.symbol(part.dc) & 15)
 	for k := 1; k < 64 && !b.failed; k++ {
-		symbol := b.symbol(part.ac)
-		zeros, size := symbol>>4, symbol&15
+		zeros, size := b.wave(part.ac)
 		if size == 0 && zeros < 15 {
 			break
 		}
-		if k += zeros; k > 63 || b.at+size > len(b.data)*8 {
+		if k += zeros; k > 63 {
 			b.failed = true
 			return 0
 		}
-		if b.at += size; size > 1 {
-			mask[(b.at-1)/8] |= 0x80 >> ((b.at - 1) % 8)
-			marked++
+		if b.pass(size); size > 1 {
+			marked += b.mark(mask)
 		}
 	}
 	return marked
+}
+
+// wave reads how many coefficients are 0, and how many bits the next one has.
+func (b *bits) wave(code *huffman) (zeros, size int) {
+	symbol := b.symbol(code)
+	return symbol >> 4, symbol & 15
+}
+
+// pass passes some bits.
+func (b *bits) pass(n int) {
+	if n > len(b.data)*8-b.at {
+		b.failed = true
+		return
+	}
+	b.at += n
+}
+
+// mark marks the bit before, and returns 1.
+func (b *bits) mark(mask []byte) int {
+	if b.failed {
+		return 0
+	}
+	mask[(b.at-1)/8] |= 0x80 >> ((b.at - 1) % 8)
+	return 1
 }
 
 // symbol reads a Huffman code.
