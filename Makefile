@@ -19,7 +19,7 @@ TEST    := $(GO) test -vet=off -ldflags=-w -timeout 1h -p $(shell expr 2 \* $$(g
 THREADS := '^\s*(defer )?go |\.Go\(|\<sync\.[^P]|synctest|httptest\.New|t\.Parallel\(\)|testscript'
 # What only computes is built without the race detector, with which it took two thirds of the time of all these tests; so is the database, which is C
 # translated to Go. A package that uses sync.Map or atomic.Pointer cannot be among them: their code is linked once, for all packages.
-COMPUTE := compress/... hash/... image/... golang.org/x/net/html/... modernc.org/libc/... modernc.org/sqlite/lib heddle/disguise/carrier
+COMPUTE := compress/... github.com/klauspost/compress/flate github.com/klauspost/compress/zlib hash/... image/... golang.org/x/net/html/... modernc.org/libc/... modernc.org/sqlite/lib heddle/disguise/carrier
 RACING  := -race $(COMPUTE:%=-gcflags=%=-race=false)
 RACE    := ./path/... ./split/... ./stripe/... ./overlay/... ./board/... ./observe ./cmd/... ./proxy/... ./internal/... ./disguise/... ./pseudonym/... ./lab
 

@@ -2,9 +2,10 @@ package carrier
 
 import (
 	"bytes"
-	"compress/zlib"
 	"encoding/binary"
 	"io"
+
+	"github.com/klauspost/compress/zlib"
 )
 
 // movie hides bytes in SWF (SWF File Format Specification, version 19): in tags that a player keeps as they are or passes over, if what is

@@ -2,10 +2,11 @@ package carrier
 
 import (
 	"bytes"
-	"compress/flate"
 	"encoding/base64"
 	"encoding/hex"
 	"sync"
+
+	"github.com/klauspost/compress/flate"
 )
 
 // encoding is what [base64.Encoding] offers.

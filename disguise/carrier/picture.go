@@ -3,12 +3,13 @@ package carrier
 import (
 	"bytes"
 	"cmp"
-	"compress/zlib"
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
 	"io"
 	"slices"
+
+	"github.com/klauspost/compress/zlib"
 )
 
 // picture hides bytes in PNG: in the colours of pixels that are fully transparent. No viewer shows them, and the picture that a browser
