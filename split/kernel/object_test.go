@@ -1,7 +1,6 @@
 package kernel
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
 	"heddle/internal/bpf/bpftest"
 	"heddle/schedule"
@@ -47,27 +45,31 @@ func TestNumbersOfTheSource(t *testing.T) {
 func TestProgramsLoad(t *testing.T) {
 	for _, address := range []string{"192.0.2.1", "2001:db8::1"} {
 		for _, every := range []schedule.Every{{}, {Packets: 3}, {Period: time.Millisecond}} {
-			m, err := newMaps(maxMembers)
-			if errors.Is(err, unix.EPERM) || errors.Is(err, ebpf.ErrNotSupported) {
-				t.Skip(err)
-			} else if err != nil {
-				t.Fatal(err)
-			}
-			s := session{server: netip.AddrPortFrom(netip.MustParseAddr(address), 53), every: every, mark: drawMark(), maps: m}
-			for _, link := range []int{0, backend.EthernetHeader} {
-				for _, load := range []func() (*ebpf.Program, error){
-					func() (*ebpf.Program, error) { return s.inbound(link) },
-					func() (*ebpf.Program, error) { return s.outbound(link, 0) },
-					func() (*ebpf.Program, error) { return s.outbound(link, 1) },
-				} {
-					p, err := load()
-					if err != nil {
-						t.Fatalf("%s, every %v, header of %d: %+v", address, every, link, err)
-					}
-					p.Close()
-				}
-			}
-			m.close()
+			bpftest.FewRights(t, func() error { return loads(netip.AddrPortFrom(netip.MustParseAddr(address), 53), every) })
 		}
 	}
+}
+
+// loads loads the programs of a session.
+func loads(server netip.AddrPort, every schedule.Every) error {
+	m, err := newMaps(maxMembers)
+	if err != nil {
+		return err
+	}
+	defer m.close()
+	s := session{server: server, every: every, mark: drawMark(), maps: m}
+	for _, link := range []int{0, backend.EthernetHeader} {
+		for _, load := range []func() (*ebpf.Program, error){
+			func() (*ebpf.Program, error) { return s.inbound(link) },
+			func() (*ebpf.Program, error) { return s.outbound(link, 0) },
+			func() (*ebpf.Program, error) { return s.outbound(link, 1) },
+		} {
+			p, err := load()
+			if err != nil {
+				return fmt.Errorf("%v, every %v, header of %d: %w", server, every, link, err)
+			}
+			p.Close()
+		}
+	}
+	return nil
 }

@@ -154,11 +154,18 @@ static inline __u32 segments(struct __sk_buff *skb)
 	return skb->gso_segs ? skb->gso_segs : 1;
 }
 
+_Static_assert(!(DROPS & (DROPS - 1)), "drop cuts off higher bits");
+
 static inline int drop(struct __sk_buff *skb, enum drop why)
 {
 	struct state *s = element(&heddle_state, 0);
-	if (s && why < DROPS)
-		__sync_fetch_and_add(&s->drops[why], segments(skb));
+	if (s) {
+		// An offset that is another number on each path is one that the kernel takes of root alone, so it does not learn the number.
+		__u32 at = s->trial, same = at;
+		asm volatile("" : "+r"(same));
+		at = (why + at - same) & (DROPS - 1);
+		__sync_fetch_and_add(&s->drops[at], segments(skb));
+	}
 	return TC_ACT_SHOT;
 }
 

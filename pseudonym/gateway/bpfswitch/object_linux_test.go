@@ -11,3 +11,11 @@ func TestObjectsAreWhatTheSourceGives(t *testing.T) { bpftest.Generated(t) }
 func TestObjectsOfBothByteOrders(t *testing.T) {
 	bpftest.Objects(t, "lead", leadProgHeddleLeadIn, leadProgHeddleLeadOut)
 }
+
+func TestProgramsLoadWithFewRights(t *testing.T) {
+	object, err := loadLead()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bpftest.Load(t, object)
+}

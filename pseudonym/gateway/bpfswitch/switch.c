@@ -82,7 +82,9 @@ static inline int addresses(struct key *k, const __u32 *ip, int v6)
 			k->source[i] = ip[2 + i];
 			k->target[i] = ip[6 + i];
 		}
-		return ((const __u8 *)ip)[6];
+		int protocol = ((const __u8 *)ip)[6];
+		asm volatile("" : "+r"(protocol)); // else one load has an offset from two paths, which the kernel takes of root alone
+		return protocol;
 	}
 	k->source[0] = k->source[1] = k->target[0] = k->target[1] = 0;
 	k->source[2] = k->target[2] = MAPPED;
@@ -96,7 +98,7 @@ static inline int addresses(struct key *k, const __u32 *ip, int v6)
 // parse reports whether a packet is one of TCP or ICMP.
 static inline int parse(struct __sk_buff *skb, struct packet *p)
 {
-	__u32 ip[10];
+	__u32 ip[10] = {}; // the kernel lets root alone read what nobody wrote, as the compiler does of IPv6 before it knows the version
 	if (skb->vlan_present) // the device of the VLAN sees it too
 		return 0;
 	p->v6 = skb->protocol == htons(ETH_P_IPV6);
@@ -192,7 +194,7 @@ static inline void like_own(struct __sk_buff *skb, const struct packet *p)
 // without options alone.
 static inline int quoted(struct __sk_buff *skb, const struct packet *p, struct key *k)
 {
-	__u32 ip[10], at = p->at + QUOTED;
+	__u32 ip[10] = {}, at = p->at + QUOTED;
 	struct key of;
 	if (p->v6) {
 		if (bpf_skb_load_bytes(skb, at, ip, 40))

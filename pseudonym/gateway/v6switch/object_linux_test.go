@@ -9,3 +9,11 @@ import (
 func TestObjectsAreWhatTheSourceGives(t *testing.T) { bpftest.Generated(t) }
 
 func TestObjectsOfBothByteOrders(t *testing.T) { bpftest.Objects(t, "lead", leadProgHeddleV6) }
+
+func TestProgramsLoadWithFewRights(t *testing.T) {
+	object, err := loadLead()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bpftest.Load(t, object)
+}
