@@ -12,7 +12,7 @@ import (
 )
 
 // Each calls f for each connection that is led and has not ended. If others come and go meanwhile, it may leave some out.
-func (s *Switch) Each(f func(lead.Connection) error) (err error) {
+func (s *Switch) Each(f func(lead.Connection) error) error {
 	s.reading.Lock()
 	defer s.reading.Unlock()
 	s.mu.Lock()
