@@ -5,7 +5,7 @@ mount --make-rprivate /
 new=/mnt/root
 mount -t tmpfs tmpfs /mnt
 mkdir /mnt/upper /mnt/work $new
-mount -t overlay overlay -o lowerdir=/,upperdir=/mnt/upper,workdir=/mnt/work $new
+mount -t overlay overlay -o lowerdir=/,upperdir=/mnt/upper,workdir=/mnt/work $new || exit 77 # units_test.go knows the number
 mount -t tmpfs tmpfs $new/run
 mount --rbind /sys $new/sys
 mount --rbind /dev $new/dev
@@ -70,6 +70,7 @@ END
 key=$(HEDDLE_HOME=/run/somebody $heddle node key)
 echo "$key" > /etc/heddle/board-members
 printf 'listen = "127.0.0.1:4433"\ngrantor = ["%s"]\n' "$key" > /etc/heddle/node.toml
+printf '[[serve]]\nname = "ssh"\nto = "127.0.0.1:22"\nallow = ["%s"]\n' "$key" > /etc/heddle/stream-ssh.toml
 printf 'listen = ["127.0.0.1:4434"]\nto = "127.0.0.1:22"\n' > /etc/heddle/bridge.toml
 
 export container=lxc SYSTEMD_UNIT_PATH=/run/units
