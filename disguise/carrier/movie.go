@@ -61,7 +61,7 @@ func (movie) Embed(original, payload []byte) ([]byte, error) {
 		return changed, nil
 	}
 	out := bytes.NewBuffer(bytes.Clone(original[:movieHead]))
-	w := zlib.NewWriter(out)
+	w := newPacker(out)
 	w.Write(changed[movieHead:]) //nolint:errcheck // a buffer takes all
 	w.Close()
 	return out.Bytes(), nil
