@@ -95,6 +95,7 @@ func (w *world) serveApart() {
 	p, err := peer.Start(w.t.Context(), w.Host("cloud"), "setpriv", "--bounding-set=-all,+net_bind_service", "--inh-caps=-all",
 		labtest.Heddle, "pseudonym", "serve", w.cloud.File(), "--only", "store,linker,dns,gateway")
 	if err == nil {
+		w.t.Cleanup(p.Stop) // before its directory is removed
 		err = p.AwaitLog(w.t.Context(), "serving "+zone)
 	}
 	if err != nil {
