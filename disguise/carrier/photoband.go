@@ -3,9 +3,9 @@ package carrier
 // A progressive picture has its coefficients in several scans: a band of them at a time, and of each coefficient first some higher bits,
 // and in each later scan one bit more (T.81, annex G).
 
-const maxScans = 64
+const maxScans = 64 // of a picture: what a hostile file would have us read again and again
 
-// band reads what a scan has of a progressive picture.
+// band reads which coefficients a scan has, and which of their bits. It reports false if that cannot be.
 func (s *scanned) band(c *cursor) bool {
 	s.from, s.to = c.next(1), c.next(1)
 	bits := c.next(1)

@@ -96,9 +96,10 @@ type scanned struct {
 	left     int // units
 	restarts int
 
-	// Of a progressive picture: the first and last coefficient, and up to which bit they were known before the scan, or 0, and are after it.
+	// In a progressive picture a scan has the coefficients from one to another. It makes their bits known down to the bit after. Those down to the
+	// bit before were known; 0 is for none.
 	from, to, before, after int
-	block                   int // of a component by itself, the next one
+	block                   int // the next one, of a component by itself
 }
 
 // begin reads the head of a scan.
@@ -213,7 +214,7 @@ func (b *bits) pass(n int) {
 	b.at += n
 }
 
-// mark marks the bit before, and returns 1.
+// mark marks the bit before as one that can be hidden. It returns how many it marked: none after a failure.
 func (b *bits) mark(mask []byte) int {
 	if b.failed {
 		return 0

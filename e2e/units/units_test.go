@@ -180,7 +180,7 @@ func (m *machine) serves(unit string) {
 	})
 }
 
-// What the units' first lines ask for is enough for each to start in its sandbox, and to be seen by heddle status.
+// Each unit starts in its sandbox with the files that its first lines ask for, and heddle status shows it.
 func TestUnitsStart(t *testing.T) {
 	m := boot(t)
 	for _, unit := range []string{"heddle-switch", "heddle-pseudonym", "heddle-tenant", "heddle-agent", "heddle-board", "heddle-node", "heddle-bridge", "heddle-stream@ssh"} {

@@ -37,10 +37,11 @@ func Pseudonym() Bench {
 			}
 		}
 		page, home := pseudonymTopology("page"), pseudonymTopology("home")
+		load := func(ctx context.Context, _ *stage, w way) ([]figure, error) { return loadPage(ctx, w, quick) }
 		for _, w := range pages {
-			page.add(w, w, func(ctx context.Context, _ *stage, w way) ([]figure, error) { return loadPage(ctx, w, quick) })
+			page.add(w, w, load)
 			if w != wayTor {
-				home.add(w, w, func(ctx context.Context, _ *stage, w way) ([]figure, error) { return loadPage(ctx, w, quick) })
+				home.add(w, w, load)
 			}
 		}
 		home.world.Links[0].AtoB = lab.Shape{Delay: homeAccess.RTT / 2, Rate: homeAccess.Up}
@@ -94,7 +95,7 @@ const (
 	pseudonymDefended = "defended.example"
 )
 
-// pseudonymWorld is a client, a cloud, two sites in it, and a private Tor network. Its links have no limits.
+// pseudonymWorld is a client, a cloud, two sites in it, and a private Tor network. Its links have no limit.
 func pseudonymWorld() lab.World {
 	w := lab.WithTor(lab.OpenCloud("pseudonym", "site", "defended"))
 	w.Names = []lab.NameSpec{{Name: pseudonymName, Addr: pseudonymSite}}

@@ -156,7 +156,7 @@ func (s *Server) ready(e *Entry) (*loaded, error) {
 		return nil, err
 	}
 	one := &loaded{Entry: e}
-	one.config = &tls.Config{MinVersion: tls.VersionTLS13, DynamicRecordSizingDisabled: true, NextProtos: s.next, ClientAuth: tls.RequireAnyClientCert, ClientCAs: clients,
+	one.config = &tls.Config{MinVersion: tls.VersionTLS13, DynamicRecordSizingDisabled: true /* as other servers */, NextProtos: s.next, ClientAuth: tls.RequireAnyClientCert, ClientCAs: clients,
 		Certificates: []tls.Certificate{{Certificate: e.Chain, PrivateKey: key}},
 		// It is asked for resumed sessions too.
 		VerifyConnection: func(c tls.ConnectionState) error {

@@ -34,8 +34,7 @@ enum drop {
 	RUN,       // a run of segments where packets are counted
 	FAILED,    // the kernel could not rewrite it
 	DROPS,
-	MATCHED,
-	OTHER,
+	MATCHED, OTHER, // no drops
 };
 
 struct state {
@@ -155,16 +154,13 @@ static inline __u32 segments(struct __sk_buff *skb)
 }
 
 _Static_assert(!(DROPS & (DROPS - 1)), "drop cuts off higher bits");
-
 static inline int drop(struct __sk_buff *skb, enum drop why)
 {
 	struct state *s = element(&heddle_state, 0);
-	if (s) {
-		// An offset that is another number on each path is one that the kernel takes of root alone, so it does not learn the number.
+	if (s) { // the kernel takes an offset that is another number on each path of root alone, so it does not learn the number
 		__u32 at = s->trial, same = at;
 		asm volatile("" : "+r"(same));
-		at = (why + at - same) & (DROPS - 1);
-		__sync_fetch_and_add(&s->drops[at], segments(skb));
+		__sync_fetch_and_add(&s->drops[(why + at - same) & (DROPS - 1)], segments(skb));
 	}
 	return TC_ACT_SHOT;
 }

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// changes are changes of sets that the kernel makes at once. The library takes twice as long for them, with two answers and four calls
+// changes are changes of sets that the kernel makes at once, and questions about them. The library takes twice as long for them, with two answers and four calls
 // to read these. A gateway waits for one such change for each connection.
 type changes struct {
 	socket int
