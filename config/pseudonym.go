@@ -134,9 +134,6 @@ func (c PseudonymCloud) problems() problems {
 }
 
 func (c PseudonymCloud) switchProblems(wrong problems) {
-	if c.Shares && lead.Kind(c.Switch) == lead.OVS {
-		wrong.say("switch-shares", "gateway-switch "+c.Switch+" cannot share", "gateway-switch = \"bpf\" or \"nft\"")
-	}
 	file, ok := netutil.UnixFile(c.SwitchAt)
 	mode := gateway.Mode(c.GatewayMode)
 	moves := mode == gateway.Auto || mode == gateway.Handoff

@@ -53,7 +53,6 @@ func TestPseudonymCloud(t *testing.T) {
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nswitch = \"127.0.0.1:1\"", "is no socket of this machine"},
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nswitch = \"unix:socket\"", "has no whole path"},
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nswitch = \"unix:/run/socket\"\ngateway-mode = \"proxy\"", "gateway-mode proxy does not use it"},
-		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\ngateway-switch = \"ovs\"\nswitch-shares = true", "gateway-switch ovs cannot share"},
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\ngateway-mode = \"fdpass\"\nswitch-shares = true", "gateway-mode fdpass does not use it"},
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nswitch-group = \"x\"", "nobody listens for it"},
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\ngateway-bridge = \"br0\"", "gateway-switch auto does not use it"},

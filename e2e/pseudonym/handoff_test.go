@@ -68,14 +68,23 @@ func (w *world) set(pairs ...string) {
 // serveOverBridge lets a bridge of Open vSwitch join the networks of the gateway's machine, and lead what moves.
 func (w *world) serveOverBridge() {
 	w.t.Helper()
-	const bridge = "br0"
-	if err := peer.OpenVSwitch(w.t.Context(), w.Host("cloud"), bridge); errors.Is(err, peer.ErrMissing) {
+	w.bridge("cloud")
+	w.serveAll()
+}
+
+const bridge = "br0"
+
+// bridge makes a bridge of Open vSwitch on a host. That of the host cloud is the gateway's.
+func (w *world) bridge(host string) {
+	w.t.Helper()
+	if err := peer.OpenVSwitch(w.t.Context(), w.Host(host), bridge); errors.Is(err, peer.ErrMissing) {
 		w.t.Skip(err)
 	} else if err != nil {
 		w.t.Fatal(err)
 	}
-	w.set(`# gateway-switch = "auto"`, `gateway-switch = "ovs"`, `# gateway-bridge = "br0"`, fmt.Sprintf("gateway-bridge = %q", peer.BridgeSocket(w.Host("cloud"), bridge)))
-	w.serveAll()
+	if host == "cloud" {
+		w.set(`# gateway-switch = "auto"`, `gateway-switch = "ovs"`, `# gateway-bridge = "br0"`, fmt.Sprintf("gateway-bridge = %q", peer.BridgeSocket(w.Host(host), bridge)))
+	}
 }
 
 // serveApart runs the switch in a process of its own, and everything else in one that has no rights but to listen at ports below 1024.

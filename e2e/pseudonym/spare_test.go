@@ -93,17 +93,32 @@ func (w *world) open(r registered, path string) io.Reader {
 	return answer.Body
 }
 
+// spareKind is a kind of switch by which a machine takes the place of another one.
+type spareKind struct {
+	name   string
+	of     lab.World
+	bridge bool                                   // it is a bridge, on either machine
+	leads  func(context.Context, *lab.Host) error // reports why the host leads nothing, or nil
+}
+
 // Another machine takes the place of the gateway's, which fails. A connection that had been handed over goes on, and nobody sees the site's address.
 func TestSpareSwitchTakesOver(t *testing.T) {
-	for kind, leads := range map[string]func(context.Context, *lab.Host) error{"bpf": programsLead, "nft": rulesLead} {
-		t.Run(kind, func(t *testing.T) { spareTakesOver(t, kind, leads) })
+	for _, k := range []spareKind{{"bpf", lab.OpenCloud("cloud", "news"), false, programsLead}, {"nft", lab.OpenCloud("cloud", "news"), false, rulesLead},
+		{"ovs", lab.BridgedCloud("cloud", "news"), true, flowsLead}} {
+		t.Run(k.name, func(t *testing.T) { spareTakesOver(t, k) })
 	}
 }
 
-func spareTakesOver(t *testing.T, kind string, leads func(context.Context, *lab.Host) error) {
+func spareTakesOver(t *testing.T, k spareKind) {
 	var serving *peer.Process
-	w, r, _ := movingWorld(t, withSpare(lab.OpenCloud("cloud", "news")), func(w *world) {
-		w.set(`# gateway-switch = "auto"`, fmt.Sprintf("gateway-switch = %q", kind), `# switch-shares = false`, `switch-shares = true`, `database = "pseudonyms.db"`, fmt.Sprintf("database = %q", pgtest.Start(t).Database(t)))
+	w, r, _ := movingWorld(t, withSpare(k.of), func(w *world) {
+		w.set(`# switch-shares = false`, `switch-shares = true`, `database = "pseudonyms.db"`, fmt.Sprintf("database = %q", pgtest.Start(t).Database(t)))
+		if k.bridge {
+			w.bridge("cloud")
+			w.bridge("spare")
+		} else {
+			w.set(`# gateway-switch = "auto"`, fmt.Sprintf("gateway-switch = %q", k.name))
+		}
 		var err error
 		if serving, err = w.cloud.Serve(t.Context()); err != nil {
 			t.Fatal(err)
@@ -114,7 +129,9 @@ func spareTakesOver(t *testing.T, kind string, leads func(context.Context, *lab.
 		t.Fatal(err)
 	}
 	file := filepath.Join(w.dir, "spare.toml")
-	if err := os.WriteFile(file, []byte(strings.NewReplacer(gatewayMetrics, "", `# switch = "unix:/run/heddle-switch/socket"`, fmt.Sprintf("switch = %q", "unix:"+filepath.Join(t.TempDir(), "switch"))).Replace(string(text))), 0o600); err != nil {
+	own := strings.NewReplacer(gatewayMetrics, "", `# switch = "unix:/run/heddle-switch/socket"`, fmt.Sprintf("switch = %q", "unix:"+filepath.Join(t.TempDir(), "switch")),
+		peer.BridgeSocket(w.Host("cloud"), bridge), peer.BridgeSocket(w.Host("spare"), bridge))
+	if err := os.WriteFile(file, []byte(own.Replace(string(text))), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	w.Start("spare", "serving "+zone, "pseudonym", "serve", file, "--only", "switch")
@@ -122,7 +139,7 @@ func spareTakesOver(t *testing.T, kind string, leads func(context.Context, *lab.
 	const size = 5 << 20
 	page := w.open(r, "/large.bin")
 	w.moved(1)
-	polltest.Until(t, func() error { return leads(t.Context(), w.Host("spare")) })
+	polltest.Until(t, func() error { return k.leads(t.Context(), w.Host("spare")) })
 	stop := labtest.Watch(t, w.Instance, "isp/client", "spare/isp")
 	serving.Kill()
 	w.ip("cloud", "link set isp down")
@@ -155,6 +172,18 @@ func spareTakesOver(t *testing.T, kind string, leads func(context.Context, *lab.
 func rulesLead(ctx context.Context, host *lab.Host) error {
 	out, err := host.Command(ctx, "nft", "list", "map", "inet", "heddle_gateway", "to4").CombinedOutput()
 	if err == nil && !bytes.Contains(out, []byte("elements")) {
+		err = errors.New("no connection is led")
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w\n%s", host.Name(), err, out)
+	}
+	return nil
+}
+
+// flowsLead reports why the flows of a host's bridge lead nothing, or nil.
+func flowsLead(ctx context.Context, host *lab.Host) error {
+	out, err := host.Command(ctx, "ovs-ofctl", "--protocols=OpenFlow14", "dump-flows", "unix:"+peer.BridgeSocket(host, bridge)).CombinedOutput()
+	if err == nil && !bytes.Contains(out, []byte("->ip_dst")) {
 		err = errors.New("no connection is led")
 	}
 	if err != nil {

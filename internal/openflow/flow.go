@@ -102,7 +102,7 @@ const (
 	sendRemoved   = 1 // the flag of flows
 )
 
-// Add adds a flow in the place of one with the same match and priority.
+// Add adds a flow in the place of one with the same match and priority, whose count of packets and idle time go on.
 func (f Flow) Add() Change {
 	c := Change{command: commandAdd, flow: f}
 	if f.Report {
@@ -138,9 +138,11 @@ func (c Change) body() []byte {
 
 // Known is a flow of the switch.
 type Known struct {
-	Cookie uint64
-	Match  Match
-	Sets   Match // the fields that its actions set
+	Cookie  uint64
+	Idle    time.Duration // after the last packet; for ever if it is 0
+	Packets uint64        // that it applied to
+	Match   Match
+	Sets    Match // the fields that its actions set
 }
 
 // parseKnown returns the first flow of the body of an answer (section 7.3.5.2), and what follows it.
@@ -153,7 +155,8 @@ func parseKnown(b []byte) (k Known, rest []byte, err error) {
 	if n < fixed || n > len(b) {
 		return k, nil, errShort
 	}
-	k.Cookie = binary.BigEndian.Uint64(b[24:])
+	k.Idle = time.Duration(binary.BigEndian.Uint16(b[14:])) * time.Second
+	k.Cookie, k.Packets = binary.BigEndian.Uint64(b[24:]), binary.BigEndian.Uint64(b[32:])
 	var instructions []byte
 	if k.Match, instructions, err = parseMatch(b[fixed:n]); err != nil {
 		return k, nil, err

@@ -39,7 +39,9 @@ func TestFlowMod(t *testing.T) {
 // known is how a switch lists a flow (section 7.3.5.2).
 func known(f Flow) []byte {
 	b := make([]byte, 48)
+	binary.BigEndian.PutUint16(b[14:], uint16(f.Idle/time.Second))
 	binary.BigEndian.PutUint64(b[24:], f.Cookie)
+	binary.BigEndian.PutUint64(b[32:], 1<<40)
 	b = f.Match.append(b)
 	at := len(b)
 	b = appendActions(append(b, 0, applyActions, 0, 0, 0, 0, 0, 0), f.Actions)
@@ -52,7 +54,7 @@ func TestParse(t *testing.T) {
 	f := one()
 	b := known(f)
 	k, rest, err := parseKnown(append(bytes.Clone(b), 1, 2))
-	if err != nil || k.Cookie != f.Cookie || !reflect.DeepEqual(k.Match, f.Match) || !bytes.Equal(rest, []byte{1, 2}) {
+	if err != nil || k.Cookie != f.Cookie || k.Idle != f.Idle || k.Packets != 1<<40 || !reflect.DeepEqual(k.Match, f.Match) || !bytes.Equal(rest, []byte{1, 2}) {
 		t.Fatalf("%+v, %x, %v", k, rest, err)
 	}
 	if source, ok := netip.AddrFromSlice(k.Sets.Get(IPv4Src)); !ok || source.String() != "10.9.1.2" || k.Sets.Get(IPv4Dst) != nil {

@@ -116,32 +116,38 @@ func (s *Switch) reset(bridge *openflow.Conn, number uint64, p openflow.Packet) 
 	from, _ := ends(parse(p.Frame))
 	s.mu.Lock()
 	c := s.numbers[number]
+	if c == nil || c.ending {
+		s.mu.Unlock()
+		return
+	}
+	client, waits := from == c.client.Addr(), c.waits()
+	var changes []openflow.Change
+	if !client && !waits && !c.broken {
+		c.broken = true
+		changes = s.flows(c)
+	}
 	s.mu.Unlock()
 	switch {
-	case c == nil || c.ending:
-	case from == c.client.Addr():
-		if c.waits() { // it may have broken off what it no longer has
-			s.ask(bridge, c)
-		}
-	case c.waits():
+	case client && waits: // it may have broken off what it no longer has
+		s.ask(bridge, c)
+	case !client && waits:
 		s.over(bridge, c)
-	case !c.broken:
-		c.broken = true
-		_ = bridge.Change(s.flows(c)...)
+	case len(changes) > 0:
+		_ = bridge.Change(changes...)
 	}
 }
 
 // over ends a connection that its tenant no longer has, and passes the client's packet on. Until the cache has forgotten the connection, the bridge
 // hands over what the client sends again for a new one, and nobody takes it.
 func (s *Switch) over(bridge *openflow.Conn, c *connection) {
+	s.mu.Lock()
 	c.ending = true
 	c.asked.until = time.Now().Add(time.Hour) // one question is enough
 	changes := remove(c.number, roleTo, roleBack, roleReset)
 	if !c.asked.direct {
-		s.mu.Lock()
 		changes = append(changes, c.ended(s.next()).Add())
-		s.mu.Unlock()
 	}
+	s.mu.Unlock()
 	if bridge.Change(changes...) != nil {
 		s.mu.Lock()
 		c.ending, c.asked = false, nil // the client's next packet begins again

@@ -98,10 +98,14 @@ func tcp(from, to netip.AddrPort, more ...openflow.Field) openflow.Match {
 type connection struct {
 	client, gateway, tenant netip.AddrPort
 	toTenant, toClient      hop // that packets of this machine would take
-	number                  uint64
-	broken                  bool      // the tenant sent a reset
-	asked                   *question // to the tenant; it changes under the mutex of the switch
-	ending                  bool      // its flows are being removed
+
+	// They change under the mutex of the switch:
+	number  uint64
+	broken  bool      // the tenant sent a reset
+	asked   *question // to the tenant
+	ending  bool      // its flows are being removed
+	packets uint64    // of both ways, when [Switch.Each] last looked
+	last    time.Time // when it was added, or touched, or Each first saw its last packet
 }
 
 func (c *connection) key() key { return key{c.client, c.gateway} }

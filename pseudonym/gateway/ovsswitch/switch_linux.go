@@ -174,6 +174,7 @@ func (s *Switch) hopsOf(c *connection, find func(netip.Addr) (hop, error)) (err 
 
 // add makes an entry. s.mu is held, or nobody else knows s.
 func (s *Switch) add(c *connection) {
+	c.last = time.Now()
 	s.entries[c.key()], s.numbers[c.number], s.returns[key{c.tenant, c.client}] = c, c, c
 	of := s.clients[c.client.Addr()]
 	if of == nil {
