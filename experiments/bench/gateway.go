@@ -168,7 +168,7 @@ func fetchLarge(ctx context.Context, w way, size object, quick bool) ([]figure, 
 	if err != nil {
 		return nil, err
 	}
-	n, took, err := fetchMany(ctx, w, size, objectClients, quick)
+	n, took, err := repeat(objectClients, quick, w.fetching(ctx, size))
 	if err != nil {
 		return nil, err
 	}

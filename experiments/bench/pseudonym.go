@@ -12,11 +12,11 @@ import (
 	"heddle/lab/peer"
 )
 
-// Pseudonym is figures 3(a), 3(b) and 5(a) of PoPSiCl: how long it takes to fetch an object with a connection of its own, by its size; how
-// many such fetches a site answers; and how long Chromium takes for a page, without limits and from home. The former are relative to nginx that
-// asks for a client's certificate itself, the page is relative to plain HTTPS.
+// Pseudonym is figures 3(a), 3(b), 5(a) and 5(b) of PoPSiCl: how long it takes to fetch an object with a connection of its own, by its size; how
+// many such fetches a site answers; how long Chromium takes for a page, without limits and from home; and how many visits of that page a site
+// answers. Fetches are relative to nginx that asks for a client's certificate itself, the page is relative to plain HTTPS.
 func Pseudonym() Bench {
-	return Bench{name: "pseudonym", paper: pseudonymPaper, topologies: func(quick bool) []*topology {
+	return Bench{name: "pseudonym", paper: pseudonymPaper, goal: pseudonymGoal, topologies: func(quick bool) []*topology {
 		sizes, ways, pages := pseudonymSizes, []string{wayMutual, wayHTTPS, waySidecar, wayGateway, wayHAProxy, wayNginx, wayTor},
 			[]string{wayHTTPS, wayMutual, waySidecar, wayGateway, wayDefence, wayTor}
 		if quick { // Tor takes a minute to start
@@ -36,17 +36,18 @@ func Pseudonym() Bench {
 				})
 			}
 		}
-		page, home := pseudonymTopology("page"), pseudonymTopology("home")
+		page, home, visits := pseudonymTopology("page"), pseudonymTopology("home"), pseudonymTopology("pages")
 		load := func(ctx context.Context, _ *stage, w way) ([]figure, error) { return loadPage(ctx, w, quick) }
 		for _, w := range pages {
 			page.add(w, w, load)
 			if w != wayTor {
 				home.add(w, w, load)
+				visits.add(w, w, func(ctx context.Context, _ *stage, w way) ([]figure, error) { return pageRate(ctx, w, quick) })
 			}
 		}
 		home.world.Links[0].AtoB = lab.Shape{Delay: homeAccess.RTT / 2, Rate: homeAccess.Up}
 		home.world.Links[0].BtoA = lab.Shape{Delay: homeAccess.RTT / 2, Rate: homeAccess.Down}
-		return []*topology{latency.topology, rate.topology, page.topology, home.topology}
+		return []*topology{latency.topology, rate.topology, page.topology, home.topology, visits.topology}
 	}}
 }
 
@@ -88,6 +89,19 @@ func pseudonymPaper(name string) *float64 {
 		return nil
 	}
 	return &ratio
+}
+
+// pseudonymGoal returns the goal of a case: of the sidecar, relative to nginx that asks for a client's certificate itself, and of the page defence.
+func pseudonymGoal(name string) string {
+	switch {
+	case name == "rate/"+waySidecar:
+		return ">=0.97"
+	case strings.HasPrefix(name, "latency/") && strings.HasSuffix(name, "/"+waySidecar):
+		return "+0.2 ms"
+	case name == "page/"+wayDefence:
+		return "<=1.25"
+	}
+	return ""
 }
 
 const (
@@ -132,7 +146,7 @@ func newPseudonymCases(name, baseline string, world lab.World) pseudonymCases {
 
 func pseudonymTopology(name string) pseudonymCases {
 	baseline, browses := wayMutual, name == "page" || name == "home"
-	if browses {
+	if browses || name == "pages" {
 		baseline = wayHTTPS
 	}
 	t := newPseudonymCases(name, baseline, pseudonymWorld())

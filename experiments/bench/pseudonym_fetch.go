@@ -70,30 +70,38 @@ const rateClients = 8
 
 // fetchRate counts fetches of several clients.
 func fetchRate(ctx context.Context, w way, o object, clients int, quick bool) ([]figure, error) {
-	n, took, err := fetchMany(ctx, w, o, clients, quick)
+	n, took, err := repeat(clients, quick, w.fetching(ctx, o))
 	return []figure{{"", "rate", "requests/s", n / took.Seconds()}}, err
 }
 
-// fetchMany lets several clients fetch again and again for some seconds, and returns how often they did, and in which time.
-func fetchMany(ctx context.Context, w way, o object, clients int, quick bool) (n float64, took time.Duration, err error) {
+// fetching is for [repeat].
+func (w way) fetching(ctx context.Context, o object) func() error {
+	return func() error {
+		_, err := w.fetch(ctx, o)
+		return err
+	}
+}
+
+// repeat lets several clients do something again and again for some seconds, and returns how often they did, and in which time.
+func repeat(clients int, quick bool, do func() error) (n float64, took time.Duration, err error) {
 	long := 5 * time.Second
 	if quick {
 		long = 2 * time.Second
 	}
-	var fetched atomic.Int64
+	var done atomic.Int64
 	begin := time.Now()
 	var all errgroup.Group
 	for range clients {
 		all.Go(func() error {
 			for time.Since(begin) < long {
-				if _, err := w.fetch(ctx, o); err != nil {
+				if err := do(); err != nil {
 					return err
 				}
-				fetched.Add(1)
+				done.Add(1)
 			}
 			return nil
 		})
 	}
 	err = all.Wait()
-	return float64(fetched.Load()), time.Since(begin), err
+	return float64(done.Load()), time.Since(begin), err
 }

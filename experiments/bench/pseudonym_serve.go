@@ -32,6 +32,8 @@ type way struct {
 	tls   *tls.Config
 	query string // of each URL
 	slow  bool   // fetch less
+	// pieces is how many pieces of an object the page defence's Service Worker fetches at most, 0 without it.
+	pieces int
 	// controller is the id of the process that leads connections, 0 for none.
 	controller int
 	// load loads the page in a browser with an empty cache so many times, and returns how long each load took, in milliseconds.
@@ -154,8 +156,18 @@ func (p *pseudonymServers) addWays() error {
 		w.dial = p.to(at)
 		p.ways[name] = w
 	}
+	if own, has := p.own[pseudonymDefended]; has {
+		if w, err = p.visit(own); err != nil {
+			return err
+		}
+		w.dial, w.pieces = p.to(netip.AddrPortFrom(lab.CloudGateway, 443)), paperPieces
+		p.ways[wayDefence] = w
+	}
 	return nil
 }
+
+// paperPieces is how many pieces the strategy of the paper draws at most.
+const paperPieces = 3
 
 // visit is a way to the site of a pseudonym, without what dials.
 func (p *pseudonymServers) visit(own peer.Pseudonym) (w way, err error) {

@@ -32,9 +32,9 @@ func TestPseudonymPage(t *testing.T) {
 	}
 }
 
-// Each case is compared with one that is measured in the same rounds, and each published figure belongs to a case.
+// Each case is compared with one that is measured in the same rounds, and each published figure and goal belongs to a case.
 func TestPseudonymCases(t *testing.T) {
-	published := 0
+	published, goals := 0, 0
 	for _, top := range Pseudonym().topologies(false) {
 		if err := top.world.Validate(); err != nil {
 			t.Error(err)
@@ -42,7 +42,7 @@ func TestPseudonymCases(t *testing.T) {
 		for _, v := range top.cases {
 			base := top.compared(v)
 			want := wayMutual
-			if top.name == "page" || top.name == "home" {
+			if strings.HasPrefix(top.name, "page") || top.name == "home" {
 				want = wayHTTPS
 			}
 			if i := strings.LastIndexByte(v.name, '/'); i >= 0 {
@@ -54,9 +54,12 @@ func TestPseudonymCases(t *testing.T) {
 			if pseudonymPaper(top.caseName(v)) != nil {
 				published++
 			}
+			if pseudonymGoal(top.caseName(v)) != "" {
+				goals++
+			}
 		}
 	}
-	if published != 4 {
-		t.Errorf("%d cases have published figures", published)
+	if want := 2 + len(pseudonymSizes); published != 4 || goals != want {
+		t.Errorf("%d cases have published figures, and %d have goals", published, goals)
 	}
 }

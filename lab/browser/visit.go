@@ -29,6 +29,8 @@ type Visit struct {
 	// Idle stays on a page until it has asked for nothing for half a second, so until its scripts have loaded all. Otherwise a visit leaves
 	// when the page is loaded.
 	Idle bool
+	// Shape asks for that of each page.
+	Shape bool
 	// Wants is how many responses a page has with all that it includes, if that is known. Chromium may report that a page is loaded before its
 	// Performance API has them all.
 	Wants int
@@ -39,6 +41,8 @@ type Page struct {
 	URL       string     `json:"url"`
 	Error     string     `json:"error"`     // why the page did not load, or empty
 	Failed    []string   `json:"failed"`    // requests that failed, and error responses
+	Errors    []string   `json:"errors"`    // that scripts did not catch, or that the console shows
+	Shape     string     `json:"shape"`     // its elements, the names of their attributes, the sizes of pictures and the text, if they were asked for
 	Responses []Response `json:"responses"` // of the page and all that it includes, from its Performance API
 	Images    []Image    `json:"images"`
 	Styles    int        `json:"styles"` // style sheets that were read
@@ -82,7 +86,7 @@ func (v Visit) Run(ctx context.Context, host *lab.Host) ([]Page, error) {
 	if v.Idle {
 		until = "networkidle"
 	}
-	out, err := Script{Text: visitScript, Args: args, Order: map[string]any{"timeout": v.Timeout.Milliseconds(), "contexts": contexts, "until": until, "wants": v.Wants}}.Run(ctx, host)
+	out, err := Script{Text: visitScript, Args: args, Order: map[string]any{"timeout": v.Timeout.Milliseconds(), "contexts": contexts, "until": until, "wants": v.Wants, "shape": v.Shape}}.Run(ctx, host)
 	if err != nil {
 		return nil, err
 	}

@@ -1,5 +1,5 @@
 // Visits pages with Chromium and says of each, one JSON object a line, what came of it. The order is JSON on stdin:
-// {executable, args, order: {timeout (ms), until, wants, contexts: [[url, ...], ...]}}. Pages of one context follow one another and share its
+// {executable, args, order: {timeout (ms), until, wants, shape, contexts: [[url, ...], ...]}}. Pages of one context follow one another and share its
 // connections; contexts run one after the other.
 import { readFileSync, writeSync } from 'node:fs'
 import { chromium } from 'playwright-core'
@@ -22,9 +22,12 @@ async function visit(page, url) {
   const failed = []
   const fail = (request) => failed.push(`${request.url()}: ${request.failure()?.errorText}`)
   const refuse = (response) => { if (!response.ok()) failed.push(`${response.url()}: ${response.status()}`) }
-  page.on('requestfailed', fail)
-  page.on('response', refuse)
-  const seen = { url, error: '', responses: [], images: [], styles: 0 }
+  const errors = []
+  const throws = (error) => errors.push(error.message)
+  const says = (message) => { if (message.type() === 'error') errors.push(message.text()) }
+  const listeners = Object.entries({ requestfailed: fail, response: refuse, pageerror: throws, console: says })
+  for (const [event, listener] of listeners) page.on(event, listener)
+  const seen = { url, error: '', responses: [], images: [], styles: 0, shape: '' }
   try {
     await page.goto(url, { waitUntil: order.until, timeout: order.timeout })
     if (order.wants > 0) {
@@ -33,12 +36,12 @@ async function visit(page, url) {
       await page.waitForFunction(all, order.wants, { polling: 50, timeout: order.timeout }).catch(() => {})
     }
     Object.assign(seen, await page.evaluate(look))
+    if (order.shape) seen.shape = await page.evaluate(shape)
   } catch (error) {
     seen.error = error.message.split('\n')[0]
   }
-  page.off('requestfailed', fail)
-  page.off('response', refuse)
-  return { ...seen, failed }
+  for (const [event, listener] of listeners) page.off(event, listener)
+  return { ...seen, failed, errors }
 }
 
 // look runs in the page.
@@ -53,4 +56,10 @@ function look() {
     })),
     styles: [...document.styleSheets].filter(hasRules).length,
   }
+}
+
+// shape runs in the page. Values of attributes are not in it, since tokens are among them.
+function shape() {
+  const element = (e) => `${e.tagName} ${e.getAttributeNames().sort()} ${e.naturalWidth ?? ''}x${e.naturalHeight ?? ''}`
+  return [...[...document.querySelectorAll('*')].map(element), document.body?.innerText].join('\n')
 }

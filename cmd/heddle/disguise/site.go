@@ -30,7 +30,7 @@ hide payload in its objects. Bridge and client need the same file.`,
 			"  heddle disguise site show site.db\n" +
 			"  heddle disguise site check site.db",
 	}
-	command.AddCommand(newSiteImportCommand(), newSiteShowCommand(), newSiteCheckCommand())
+	command.AddCommand(newSiteImportCommand(), newSiteShowCommand(), newSiteServeCommand(), newSiteCheckCommand())
 	return command
 }
 

@@ -7,14 +7,16 @@ import (
 )
 
 func newBenchPseudonymCommand() *cobra.Command {
-	return benchCommand(bench.Pseudonym(), "in about a minute", "rate, page, home, latency/1KiB, latency/1KiB/sidecar", &cobra.Command{
+	return benchCommand(bench.Pseudonym(), "in about a minute", "rate, page, home, pages, latency/1KiB, latency/1KiB/sidecar", &cobra.Command{
 		Use:   "pseudonym",
-		Short: "Fetches and pages by a pseudonym: figures 3(a), 3(b) and 5(a) of PoPSiCl",
+		Short: "Fetches and pages by a pseudonym: figures 3(a), 3(b), 5(a) and 5(b) of PoPSiCl",
 		Long: `Measure fetches from a site, each with a TLS connection of its own: the median
 time by the size of the object (latency), and how many a second eight clients
 get (rate); and the median time that Chromium takes for a page of thirteen
 objects, 474 KiB, with an empty cache (page), and the same with a line of
-50 Mbit/s down, 10 Mbit/s up and 20 ms between client and cloud (home).
+50 Mbit/s down, 10 Mbit/s up and 20 ms between client and cloud (home). Eight
+clients that run no script fetch that page and its objects as a browser does:
+how many pages a second they get (pages).
 
 The ways are nginx that asks for a client's certificate (mtls), to which fetches
 are relative; nginx that does not (https), to which pages are relative; a

@@ -91,6 +91,19 @@ const (
 )
 
 func newCatalogue(s *site.Site, sealed bool) (*catalogue, error) {
+	c := fill(s, sealed)
+	switch {
+	case len(c.pages) > 0:
+		return c, nil
+	case sealed:
+		return nil, &path.Error{What: "cover " + NameTLS, Why: fmt.Sprintf("the site hides nothing: no page has an object of %d bytes", leastSealed), Hint: "record a larger site"}
+	}
+	return nil, &path.Error{What: "cover " + Name, Why: "the site hides nothing: no page has scripts that send random tokens, and get some",
+		Hint: "record a site whose scripts send tokens in targets, or POST JSON or forms, and get JSON that differs at each visit; heddle disguise site check shows what is there"}
+}
+
+// fill makes the catalogue of a site. It has no pages if the site hides nothing.
+func fill(s *site.Site, sealed bool) *catalogue {
 	c := &catalogue{site: s, sealed: sealed, exact: map[string]*item{}, hiding: map[string][]*item{}, plain: map[string]*item{}}
 	_, c.host, _ = strings.Cut(s.Origin, "://")
 	pinned, given := s.Pinned(), s.Given()
@@ -110,14 +123,7 @@ func newCatalogue(s *site.Site, sealed bool) (*catalogue, error) {
 			c.pages = append(c.pages, p)
 		}
 	}
-	switch {
-	case len(c.pages) > 0:
-		return c, nil
-	case sealed:
-		return nil, &path.Error{What: "cover " + NameTLS, Why: fmt.Sprintf("the site hides nothing: no page has an object of %d bytes", leastSealed), Hint: "record a larger site"}
-	}
-	return nil, &path.Error{What: "cover " + Name, Why: "the site hides nothing: no page has scripts that send random tokens, and get some",
-		Hint: "record a site whose scripts send tokens in targets, or POST JSON or forms, and get JSON that differs at each visit; heddle disguise site check shows what is there"}
+	return c
 }
 
 func newItem(number int, o *site.Object, pinned bool, given site.Tokens) *item {

@@ -177,14 +177,7 @@ func (v *visitor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, http.StatusText(http.StatusRequestEntityTooLarge), http.StatusRequestEntityTooLarge)
 		return
 	}
-	target := r.RequestURI
-	if !strings.HasPrefix(target, "/") {
-		target = r.URL.RequestURI()
-	}
-	method := r.Method
-	if method == http.MethodHead {
-		method = http.MethodGet
-	}
+	method, target, body := asked(r, body)
 	it, hidden := v.match(method, target, body)
 	if it != nil && r.Method != http.MethodHead {
 		v.receive(hidden, r)
@@ -211,6 +204,17 @@ func (v *visitor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	v.stable(w, r, it)
+}
+
+// asked is what a request asks a catalogue for.
+func asked(r *http.Request, body []byte) (method, target string, _ []byte) {
+	if method, target = r.Method, r.RequestURI; method == http.MethodHead {
+		method = http.MethodGet
+	}
+	if !strings.HasPrefix(target, "/") {
+		target = r.URL.RequestURI()
+	}
+	return method, target, body
 }
 
 // body reads the body of a request.
