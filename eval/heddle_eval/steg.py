@@ -39,7 +39,17 @@ PAPER = {
 VISITS = 10
 """Visits of each site that the paper's attack learns from."""
 
-DETECTORS = ("tor-detector", "fully-encrypted", "byte-statistics", "tls-in-tls", "cross-layer-rtt", "flow-forest")
+DETECTORS = (
+    "tor-detector",
+    "fully-encrypted",
+    "byte-statistics",
+    "ja3",
+    "ja4",
+    "header-order",
+    "tls-in-tls",
+    "cross-layer-rtt",
+    "flow-forest",
+)
 """Attacks of the table of detectors, unless others are named."""
 
 POINTS = 200
