@@ -280,6 +280,7 @@ type PseudonymTenant struct {
 	Defence      string   `toml:"defence" help:"hide the sizes of what pages load by <STRATEGY>: {defences}" complete:"defences"`
 	Rewrite      []string `toml:"rewrite" help:"replace the site's name in <KIND> too: {rewrites}" complete:"rewrites" list:"commas"`
 	Site         string   `toml:"site" help:"the site's own <NAME>, for nginx"`
+	ListenV6     string   `toml:"listen-v6" help:"where clients come to nginx by pseudo-addresses, without a gateway, <[HOST]:PORT>"`
 	NginxDir     string   `toml:"nginx-dir" help:"where nginx's configuration and certificates are kept, <DIR>" complete:"dir"`
 	Size         int      `toml:"size" help:"how many pseudonyms are kept in memory, some 4 kB each"`
 	Metrics      string   `toml:"metrics" help:"answer Prometheus at <[HOST]:PORT>"`
@@ -332,6 +333,9 @@ func (t PseudonymTenant) problems() problems {
 		_, err := pseudonym.ParseHost(t.Site)
 		wrong.add("site", err)
 	}
+	if t.ListenV6 != "" {
+		wrong.add("listen-v6", checkListen(t.ListenV6))
+	}
 	if t.Size < 1 {
 		wrong.say("size", fmt.Sprintf("%d is less than 1", t.Size), "leave it out for the default")
 	}
@@ -380,6 +384,8 @@ func (t PseudonymTenant) CheckNginx() error {
 	switch {
 	case t.Site == "":
 		wrong.say("site", "nginx needs the site's own name", "such as news.example")
+	case t.ListenV6 == t.Listen:
+		wrong.say("listen-v6", t.Listen+" is where gateways come to, which say who the client is", "another port")
 	case unixListen:
 		wrong.say("listen", "nginx takes over no connections", "such as :4443")
 	case stream != "":

@@ -134,6 +134,7 @@ func TestPseudonymTenant(t *testing.T) {
 func TestPseudonymTenantNginx(t *testing.T) {
 	good := DefaultPseudonymTenant()
 	good.Zone, good.Store, good.To, good.Site = "cloud.example", []string{"192.0.2.1:4481"}, "http://127.0.0.1:8080", "news.example"
+	good.ListenV6 = "[::]:443"
 	if err := good.CheckNginx(); err != nil {
 		t.Error(err)
 	}
@@ -142,6 +143,8 @@ func TestPseudonymTenantNginx(t *testing.T) {
 		"to":      func(p *PseudonymTenant) { p.To = "127.0.0.1:143" },
 		"defence": func(p *PseudonymTenant) { p.Defence = "pieces" },
 		"rewrite": func(p *PseudonymTenant) { p.Rewrite = []string{"json"} },
+		"v6":      func(p *PseudonymTenant) { p.ListenV6 = p.Listen },
+		"v6 port": func(p *PseudonymTenant) { p.ListenV6 = "443" },
 	} {
 		bad := good
 		if edit(&bad); bad.CheckNginx() == nil {

@@ -3,6 +3,7 @@ package pseudonym
 import (
 	"bytes"
 	"encoding/json"
+	"encoding/pem"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -98,6 +99,21 @@ func TestOthersLearnNothing(t *testing.T) {
 
 func capability(r registered) string { return r.URL[strings.LastIndexByte(r.URL, '=')+1:] }
 
+// certificate returns the server's certificate, as a visitor gets it.
+func (w *world) certificate(r registered) []byte {
+	w.t.Helper()
+	out, err := w.Host("client").Command(w.t.Context(), "curl", append([]string{"-sS", "--max-time", "60", "-o", "/dev/null", "-w", "%{certs}", r.URL}, r.Files()...)...).Output()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(out), "-----BEGIN")
+	block, _ := pem.Decode([]byte("-----BEGIN" + text))
+	if block == nil {
+		w.t.Fatalf("no certificate: %s", out)
+	}
+	return block.Bytes
+}
+
 func TestListRenewRevoke(t *testing.T) {
 	w := newWorld(t)
 	r := w.get(news)
@@ -105,7 +121,9 @@ func TestListRenewRevoke(t *testing.T) {
 	if out := w.Run("client", "pseudonym", "list"); !strings.Contains(out, r.Name) || !strings.Contains(out, "store."+zone) {
 		t.Errorf("list: %s", out)
 	}
+	old := w.certificate(r)
 	w.Run("client", "pseudonym", "renew", news)
+	polltest.Await(t, "the sidecar has the new certificate", func() bool { return !bytes.Equal(w.certificate(r), old) })
 	if page, _, err := visit(); err != nil || page != text(news) {
 		t.Errorf("after renew: %q, %v", page, err)
 	}
@@ -168,21 +186,24 @@ func TestOperator(t *testing.T) {
 	}
 }
 
+// nginx lets nginx serve a site in place of a sidecar. The cloud finds it at an address.
+func (w *world) nginx(host, site, address string, flags ...string) {
+	w.t.Helper()
+	inside, dir, key := w.Host(host).Addrs()[0], filepath.Join(w.t.TempDir(), "nginx"), filepath.Join(w.t.TempDir(), "tenant.pem")
+	id := strings.TrimSpace(w.Run(host, "pseudonym", "tenant", "key", "--identity", key))
+	w.Run("cloud", "pseudonym", "tenant", "add", filepath.Join(w.dir, "cloud.toml"), site, "--address", address, "--key", id)
+	w.Start(host, "nginx can include", append([]string{"pseudonym", "tenant", "nginx", "--zone", zone, "--store", w.cloud.At(host, site, inside).Store.String(), "--root", filepath.Join(w.dir, "root.pem"),
+		"--identity", key, "--to", "http://127.0.0.1:80", "--site", site, "--listen", inside.String() + ":4445", "--nginx-dir", dir, "--gateway-from", netip.PrefixFrom(inside, 24).Masked().String()}, flags...)...)
+	if _, err := peer.StartNginx(w.t.Context(), w.Host(host), w.t.TempDir(), "include "+dir+"/nginx.conf;"); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
 // nginx serves a site in place of the sidecar, with certificates of the real store: to the pseudonym's own client alone.
 func TestNginx(t *testing.T) {
 	w := newWorld(t)
-	inside := w.Host("news").Addrs()[0]
-	dir := filepath.Join(t.TempDir(), "nginx")
-	key := filepath.Join(t.TempDir(), "tenant.pem")
 	const other = "paper.example"
-	file := filepath.Join(w.dir, "cloud.toml")
-	id := strings.TrimSpace(w.Run("news", "pseudonym", "tenant", "key", "--identity", key))
-	w.Run("cloud", "pseudonym", "tenant", "add", file, other, "--address", netip.AddrPortFrom(inside, 4445).String(), "--key", id)
-	w.Start("news", "nginx can include", "pseudonym", "tenant", "nginx", "--zone", zone, "--store", w.cloud.At("news", other, inside).Store.String(), "--root", filepath.Join(w.dir, "root.pem"),
-		"--identity", key, "--to", "http://127.0.0.1:80", "--site", other, "--listen", inside.String()+":4445", "--nginx-dir", dir, "--gateway-from", netip.PrefixFrom(inside, 24).Masked().String())
-	if _, err := peer.StartNginx(t.Context(), w.Host("news"), t.TempDir(), "include "+dir+"/nginx.conf;"); err != nil {
-		t.Fatal(err)
-	}
+	w.nginx("news", other, netip.AddrPortFrom(w.Host("news").Addrs()[0], 4445).String())
 	r, stranger, says := w.get(other), w.get(news), text(news) // the server that it has in common with the news
 	polltest.Await(t, "the new pseudonym works", func() bool {
 		got, status, err := w.curl(r, r.URL)

@@ -32,7 +32,7 @@ func withIPv6(t *testing.T, sites ...string) *world {
 	return w
 }
 
-// A switch leads a client's packets to the site by their address, of which each visit has another. The gateway has no part in it, and an
+// A switch leads a client's packets to the site, a sidecar or nginx in its place, by their address, of which each visit has another. The gateway has no part in it, and an
 // observer sees addresses that tell nothing.
 func TestPseudoAddresses(t *testing.T) {
 	w := withIPv6(t, "news", "shop")
@@ -49,10 +49,16 @@ func TestPseudoAddresses(t *testing.T) {
 	for i, site := range []string{news, shop} {
 		host := strings.TrimSuffix(site, ".example")
 		w.webServer(site, host)
-		sidecar := w.cloud.At(host, site, w.Host(host).Addrs()[0])
-		sidecar.Listen, sidecar.Addresses = netip.MustParseAddrPort("[::]:8443"), []string{"v6:" + lab.CloudSite6(i+1).String()} // the site has port 443 itself
-		if _, err := w.cloud.Add(t.Context(), sidecar); err != nil {
-			t.Fatal(err)
+		const listen = "[::]:8443" // the site has port 443 itself
+		address := "v6:" + lab.CloudSite6(i+1).String()
+		if site == shop {
+			w.nginx(host, site, address, "--listen-v6", listen)
+		} else {
+			sidecar := w.cloud.At(host, site, w.Host(host).Addrs()[0])
+			sidecar.Listen, sidecar.Addresses = netip.MustParseAddrPort(listen), []string{address}
+			if _, err := w.cloud.Add(t.Context(), sidecar); err != nil {
+				t.Fatal(err)
+			}
 		}
 		r := w.get(site)
 		r.URL = strings.Replace(r.URL, r.Name+"/", r.Name+":8443/", 1)

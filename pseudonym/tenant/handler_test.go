@@ -209,17 +209,22 @@ func TestAnswersHaveThePseudonym(t *testing.T) {
 	}
 }
 
+// clears are headers Clear-Site-Data of a site that sets the cookie new, for a request with the cookies a and b, and what the browser gets.
+var clears = map[string]struct {
+	header  string
+	cookies []string
+}{
+	`"cookies"`:                     {"", []string{"a=; Path=/; Max-Age=0; Secure", "b=; Path=/; Max-Age=0; Secure", "new=1"}},
+	`"cache", "cookies"`:            {`"cache"`, []string{"a=; Path=/; Max-Age=0; Secure", "b=; Path=/; Max-Age=0; Secure", "new=1"}},
+	`"cookies", "cache"`:            {`"cache"`, []string{"a=; Path=/; Max-Age=0; Secure", "b=; Path=/; Max-Age=0; Secure", "new=1"}},
+	`"cache", "cookies", "storage"`: {`"cache", "storage"`, []string{"a=; Path=/; Max-Age=0; Secure", "b=; Path=/; Max-Age=0; Secure", "new=1"}},
+	`"*"`:                           {`"cache", "storage"`, []string{"a=; Path=/; Max-Age=0; Secure", "b=; Path=/; Max-Age=0; Secure", "new=1"}},
+	`"cache", "executionContexts"`:  {`"cache", "executionContexts"`, []string{"new=1"}},
+}
+
 // A site that clears its cookies ends its session with the user, and not her access to it.
 func TestClearSiteData(t *testing.T) {
-	for text, want := range map[string]struct {
-		header  string
-		cookies []string
-	}{
-		`"cookies"`:                    {"", []string{"a=; Path=/; Max-Age=0; Secure", "b=; Path=/; Max-Age=0; Secure", "new=1"}},
-		`"cache", "cookies"`:           {`"cache"`, []string{"a=; Path=/; Max-Age=0; Secure", "b=; Path=/; Max-Age=0; Secure", "new=1"}},
-		`"*"`:                          {`"cache", "storage"`, []string{"a=; Path=/; Max-Age=0; Secure", "b=; Path=/; Max-Age=0; Secure", "new=1"}},
-		`"cache", "executionContexts"`: {`"cache", "executionContexts"`, []string{"new=1"}},
-	} {
+	for text, want := range clears {
 		f := newFront(t, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Clear-Site-Data", text)
 			w.Header().Set("Set-Cookie", "new=1")

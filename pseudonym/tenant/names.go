@@ -17,6 +17,12 @@ var (
 	answerURLs  = []string{"Location", "Content-Location", "Access-Control-Allow-Origin"}
 )
 
+// permits let pages of other origins have something of an answer. dropped name other places, or are kept for the name.
+var (
+	permits = []string{"Access-Control-Allow-Origin", "Access-Control-Allow-Credentials", "Timing-Allow-Origin"}
+	dropped = []string{"Alt-Svc", "Public-Key-Pins", "Expect-CT", "Report-To", "NEL"}
+)
+
 // namesOut gives the site's server its own name in place of the pseudonym.
 func (h *handler) namesOut(header http.Header, e *mutual.Entry) {
 	for _, key := range requestURLs {
@@ -61,11 +67,11 @@ func (h *handler) namesIn(r *http.Response) error {
 	r.Header.Del("Cross-Origin-Resource-Policy") // it has one already: see seal
 	// Nobody but the site's own pages can ask for anything here, whomever the site permits that by its own name.
 	if r.Header.Get("Access-Control-Allow-Origin") != "https://"+name {
-		for _, key := range []string{"Access-Control-Allow-Origin", "Access-Control-Allow-Credentials", "Timing-Allow-Origin"} {
+		for _, key := range permits {
 			r.Header.Del(key)
 		}
 	}
-	for _, key := range []string{"Alt-Svc", "Public-Key-Pins", "Expect-CT", "Report-To", "NEL"} { // which name other places, or are kept for the name
+	for _, key := range dropped {
 		r.Header.Del(key)
 	}
 	host = host.WithLinks(link).WithForms(func(u *url.URL) (string, bool) { return h.formTo(u, e) })
@@ -124,7 +130,12 @@ func clearCookies(r *http.Response) (ends []string) {
 	if r.Header.Del(header); len(kept) > 0 {
 		r.Header.Set(header, strings.Join(kept, ", "))
 	}
-	for _, c := range r.Request.Cookies() {
+	return endsOf(r.Request)
+}
+
+// endsOf returns what ends the cookies of a request.
+func endsOf(r *http.Request) (ends []string) {
+	for _, c := range r.Cookies() {
 		ends = append(ends, (&http.Cookie{Name: c.Name, Path: "/", MaxAge: -1, Secure: true}).String())
 	}
 	return ends

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	_ "embed"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -16,7 +15,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -29,9 +27,6 @@ import (
 	"heddle/pseudonym/mutual"
 )
 
-//go:embed nginx.conf.tmpl
-var nginxTemplate string
-
 // Times of nginx's files.
 const (
 	listEvery = 2 * time.Second // for pseudonyms that are new
@@ -39,8 +34,11 @@ const (
 	overlap   = 5 * time.Second // of two lists, since their times are seconds of the store's clock
 )
 
-// loads bounds how many certificates are asked for at a time.
-const loads = 16
+// loads bounds how many certificates are asked for at a time, and mostEnds how many cookies of a request one answer can end.
+const (
+	loads    = 16
+	mostEnds = 16
+)
 
 // Nginx lets nginx serve the clients of a tenant, as in section 5.2 of the paper: nginx has the connections, and this keeps the certificates
 // in its directory and says for each request whether it may pass.
@@ -50,9 +48,7 @@ const loads = 16
 //	DIR/check.sock       where nginx asks
 type Nginx struct {
 	o      Options
-	dir    string
-	site   string
-	listen string
+	at     NginxAt
 	source nginxSource
 	names  *mutual.Server
 	rename *handler
@@ -67,34 +63,42 @@ type nginxSource interface {
 	follow(ctx context.Context, forget func(pseudonym.Label))
 }
 
-// NewNginx returns what serves a site with its files in a directory. nginx will listen at an address.
-func NewNginx(o Options, site, dir, listen string) (*Nginx, error) {
+// NginxAt says what nginx serves, and where.
+type NginxAt struct {
+	Site     string
+	Dir      string // of the files
+	Listen   string // where gateways come to, [HOST]:PORT
+	ListenV6 string // where clients come to by pseudo-addresses, [HOST]:PORT; may be empty
+}
+
+// NewNginx returns what lets nginx serve a site.
+func NewNginx(o Options, at NginxAt) (*Nginx, error) {
 	from := newSource(o.Stores, o.TLS, o.Trusts, storeBeats, o.Log)
-	return newNginx(o, site, dir, listen, from, from.hosts)
+	return newNginx(o, at, from, from.hosts)
 }
 
 var safePath = regexp.MustCompile(`^/[A-Za-z0-9/._+-]*$`)
 
-func newNginx(o Options, site, dir, listen string, from nginxSource, hosts func(string) bool) (*Nginx, error) {
-	if !safePath.MatchString(dir) {
-		return nil, &errhint.Error{What: "the directory " + dir, Why: "nginx's configuration cannot have its name", Hint: "take an absolute path of letters and digits"}
+func newNginx(o Options, at NginxAt, from nginxSource, hosts func(string) bool) (*Nginx, error) {
+	if !safePath.MatchString(at.Dir) {
+		return nil, &errhint.Error{What: "the directory " + at.Dir, Why: "nginx's configuration cannot have its name", Hint: "take an absolute path of letters and digits"}
 	}
 	names, err := mutual.NewServer(o.Zone, from, o.Size)
 	if err != nil {
 		return nil, err
 	}
-	return &Nginx{o: o, site: site, dir: dir, listen: listen, source: from, names: names, rename: newHandler(o, names, hosts), every: listEvery, todo: make(chan pseudonym.Label, 1024)}, nil
+	return &Nginx{o: o, at: at, source: from, names: names, rename: newHandler(o, names, hosts), every: listEvery, todo: make(chan pseudonym.Label, 1024)}, nil
 }
 
 // Serve writes the configuration and keeps the certificates until ctx ends. ready is called once all are there.
 func (n *Nginx) Serve(ctx context.Context, ready func()) error {
-	if err := os.MkdirAll(filepath.Join(n.dir, "names"), 0o750); err != nil {
+	if err := os.MkdirAll(filepath.Join(n.at.Dir, "names"), 0o750); err != nil {
 		return err
 	}
-	if err := atomicfile.Write(filepath.Join(n.dir, "nginx.conf"), []byte(n.config()), 0o644); err != nil {
+	if err := atomicfile.Write(filepath.Join(n.at.Dir, "nginx.conf"), []byte(n.config()), 0o644); err != nil {
 		return err
 	}
-	l, err := netutil.ListenUnix(filepath.Join(n.dir, "check.sock"))
+	l, err := netutil.ListenUnix(filepath.Join(n.at.Dir, "check.sock"))
 	if err != nil {
 		return err
 	}
@@ -122,24 +126,6 @@ func (n *Nginx) Serve(ctx context.Context, ready func()) error {
 	})
 	all.Go(func() error { return n.keep(ctx, ready) })
 	return all.Wait()
-}
-
-// config returns what nginx.conf includes.
-func (n *Nginx) config() string {
-	var gateways, links strings.Builder
-	for _, g := range n.o.Gateways {
-		fmt.Fprintf(&gateways, "set_real_ip_from %s;\n\t", g)
-	}
-	for _, end := range []string{"/", `"`, ")", "?", "#", " ", ">", ":443"} { // of a host in a URL
-		fmt.Fprintf(&links, "sub_filter '//%s%s' '//$ssl_server_name%[2]s';\n\t\t", n.site, end)
-	}
-	return strings.NewReplacer(
-		"{{host}}", n.o.To.Host, "{{scheme}}", n.o.To.Scheme,
-		"{{dir}}", n.dir, "{{listen}}", strings.TrimPrefix(n.listen, ":"),
-		"{{zone pattern}}", regexp.QuoteMeta(string(n.o.Zone)),
-		"{{site}}", n.site, "{{site pattern}}", regexp.QuoteMeta(n.site),
-		"{{gateways}}", gateways.String(), "{{links}}", links.String(),
-	).Replace(nginxTemplate)
 }
 
 // keep has the files of all pseudonyms in the directory. It looks for new ones all the time.
@@ -203,17 +189,17 @@ func (n *Nginx) sync(ctx context.Context, since time.Time) error {
 	if !since.IsZero() {
 		return nil
 	}
-	files, err := os.ReadDir(filepath.Join(n.dir, "names"))
+	files, err := os.ReadDir(filepath.Join(n.at.Dir, "names"))
 	for _, f := range files {
 		if !mine[f.Name()] {
-			err = errors.Join(err, os.Remove(filepath.Join(n.dir, "names", f.Name())))
+			err = errors.Join(err, os.Remove(filepath.Join(n.at.Dir, "names", f.Name())))
 		}
 	}
 	return err
 }
 
 func (n *Nginx) file(l pseudonym.Label) string {
-	return filepath.Join(n.dir, "names", n.o.Zone.Name(l)+".pem")
+	return filepath.Join(n.at.Dir, "names", n.o.Zone.Name(l)+".pem")
 }
 
 // fetch writes the file of a pseudonym, or removes it if the pseudonym has ended. While the store is away it stays.
@@ -222,7 +208,7 @@ func (n *Nginx) fetch(ctx context.Context, l pseudonym.Label) {
 		return
 	}
 	e, err := n.source.Pseudonym(ctx, l)
-	if err == nil && e.Label == l && e.Site == n.site {
+	if err == nil && e.Label == l && e.Site == n.at.Site {
 		var b bytes.Buffer
 		for _, der := range e.Chain {
 			_ = pem.Encode(&b, &pem.Block{Type: "CERTIFICATE", Bytes: der})
@@ -269,6 +255,11 @@ func (n *Nginx) check(w http.ResponseWriter, r *http.Request) {
 		"Set-Cookie": answer.header.Get("Set-Cookie")} {
 		if value != "" {
 			w.Header().Set("Heddle-"+key, value)
+		}
+	}
+	for i, end := range endsOf(q) {
+		if i < mostEnds {
+			w.Header().Set(fmt.Sprint("Heddle-End-", i), end)
 		}
 	}
 	w.WriteHeader(http.StatusNoContent)

@@ -29,6 +29,13 @@ type shelf struct {
 	mu      sync.Mutex
 	entries map[pseudonym.Label]*mutual.Entry
 	changes chan pseudonym.Label
+	at      string // where gateways find them
+}
+
+func (s *shelf) remove(l pseudonym.Label) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.entries, l)
 }
 
 func (s *shelf) put(e *mutual.Entry) {
@@ -67,17 +74,17 @@ func (s *shelf) follow(ctx context.Context, forget func(pseudonym.Label)) {
 }
 
 // newNginxVisit lets Debian's nginx serve a site in place of a sidecar.
-func newNginxVisit(t *testing.T, to string) (*visit, *shelf) {
+func newNginxVisit(t testing.TB, to string) (*visit, *shelf) {
 	t.Helper()
 	dir, port := filepath.Join(t.TempDir(), "heddle"), freePort(t)
-	v := &visit{keys: newKeys(t), at: "127.0.0.1:" + port, intro: "PROXY TCP4 198.51.100.7 127.0.0.1 1234 4443\r\n"}
+	v := &visit{keys: newKeys(t), at: "127.0.0.1:" + port, near: "127.0.0.1:" + freePort(t), intro: "PROXY TCP4 198.51.100.7 127.0.0.1 1234 4443\r\n"}
 	s := &shelf{entries: map[pseudonym.Label]*mutual.Entry{v.Label: v.Entry}, changes: make(chan pseudonym.Label)}
 	o := Options{Zone: zone, Size: 10, Log: slog.New(slog.DiscardHandler), Gateways: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
 	var err error
 	if o.To, err = url.Parse(to); err != nil {
 		t.Fatal(err)
 	}
-	n, err := newNginx(o, site, dir, "127.0.0.1:"+port, s, func(string) bool { return false })
+	n, err := newNginx(o, NginxAt{Site: site, Dir: dir, Listen: v.at, ListenV6: v.near}, s, func(string) bool { return false })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,9 +201,7 @@ func TestNginx(t *testing.T) {
 	})
 	open := v.browser(t, "http/1.1")
 	v.get(t, open, "GET", "/", nil)
-	s.mu.Lock()
-	delete(s.entries, v.Label)
-	s.mu.Unlock()
+	s.remove(v.Label)
 	s.changes <- v.Label
 	polltest.Await(t, "the pseudonym ends", func() bool {
 		r, err := open.Get("https://" + v.name + "/")

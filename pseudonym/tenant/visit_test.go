@@ -61,6 +61,7 @@ type visit struct {
 	*Sidecar
 	at    string
 	intro string      // what a gateway says first
+	near  string      // where nginx takes clients without a gateway
 	gone  atomic.Bool // the pseudonym was revoked
 }
 

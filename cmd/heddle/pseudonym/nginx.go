@@ -31,7 +31,8 @@ to read the directory. Let it have their group:
 
   install -d -g www-data -m 2750 DIR
 
-Gateways have to come to nginx, which asks each for the PROXY protocol. A new
+Gateways have to come to nginx, which asks each for the PROXY protocol. Clients
+who come by pseudo-addresses need an address of their own (--listen-v6). A new
 pseudonym works within seconds. Somebody without the right certificate completes
 TLS, and gets no answer.
 
@@ -50,7 +51,7 @@ tenant run for these.`,
 			}
 			return runNginx(cmd, t)
 		},
-	}, &t, "zone", "store", "root", "identity", "to", "listen", "gateway-from", "trusts", "site", "nginx-dir", "size")
+	}, &t, "zone", "store", "root", "identity", "to", "listen", "gateway-from", "trusts", "site", "listen-v6", "nginx-dir", "size")
 }
 
 func runNginx(cmd *cobra.Command, t config.PseudonymTenant) error {
@@ -62,7 +63,7 @@ func runNginx(cmd *cobra.Command, t config.PseudonymTenant) error {
 	if err != nil {
 		return err
 	}
-	n, err := tenant.NewNginx(o, t.Site, dir, t.Listen)
+	n, err := tenant.NewNginx(o, tenant.NginxAt{Site: t.Site, Dir: dir, Listen: t.Listen, ListenV6: t.ListenV6})
 	if err != nil {
 		return err
 	}
