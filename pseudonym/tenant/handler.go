@@ -2,6 +2,7 @@ package tenant
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httputil"
@@ -43,11 +44,20 @@ func newHandler(o Options, names *mutual.Server, hosts func(site string) bool) *
 			r.Out.Header.Set("X-Forwarded-Host", e.Site)
 			h.namesOut(r.Out.Header, e)
 			encodings(r.Out.Header)
+			// What else a connection may become, such as HTTP/2, could have requests that nobody checks.
+			if !strings.EqualFold(r.Out.Header.Get("Upgrade"), "websocket") {
+				r.Out.Header.Del("Upgrade")
+				r.Out.Header.Del("Connection")
+			}
 		},
 		ModifyResponse: h.namesIn,
 		FlushInterval:  -1, // events of the server leave at once
 		ErrorLog:       slog.NewLogLogger(o.Log.Handler(), slog.LevelWarn),
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			if errors.Is(err, errStopped) {
+				http.Error(w, errStopped.Error(), http.StatusRequestTimeout)
+				return
+			}
 			if r.Context().Err() == nil {
 				o.Log.Warn("the site's server does not answer, or not as it should", "error", err)
 			}
@@ -77,9 +87,15 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	// By HTTP/1.1 the server of net/http reads and closes the body when an answer begins, while the proxy still passes it on: the
 	// site's server would lose a part of an upload that it answers early, and the client an answer that comes at the upload's end.
-	_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 always is
+	way := http.NewResponseController(w)
+	_ = way.EnableFullDuplex() // HTTP/2 always is
 	w = final{w}
 	r = r.WithContext(context.WithValue(r.Context(), entryKey{}, e))
+	if r.ContentLength != 0 {
+		body := &upload{ReadCloser: r.Body, way: way}
+		defer body.end()
+		r.Body = body
+	}
 	if h.hides != nil {
 		h.hides.Serve(w, r, string(e.Label))
 	} else {

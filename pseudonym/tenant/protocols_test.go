@@ -320,13 +320,23 @@ func TestUploadsThatWait(t *testing.T) {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	for _, protocol := range protocols {
-		heap := uint64(0)
-		q, err := http.NewRequest("PUT", "https://"+v.name+"/refuse", io.NopCloser(&stream{64 << 20, &heap, nil}))
+		rest, begin := io.Pipe() // the client sends the rest once it has the answer
+		q, err := http.NewRequest("PUT", "https://"+v.name+"/refuse", rest)
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Its connection may break in the midst of the upload, before its answer was read.
-		if r, err := v.browser(t, protocol).Do(q); err == nil && r.StatusCode != http.StatusRequestEntityTooLarge && r.StatusCode != http.StatusBadGateway {
+		q.ContentLength = 64 << 20
+		go begin.Write(make([]byte, 1<<10))
+		defer time.AfterFunc(polltest.Patience, func() { begin.CloseWithError(io.ErrNoProgress) }).Stop() // for which the client waits
+		r, err := v.browser(t, protocol).Do(q)
+		begin.CloseWithError(io.ErrUnexpectedEOF)
+		if err != nil {
+			t.Errorf("%s: no answer: %v", protocol, err)
+			continue
+		}
+		r.Body.Close()
+		// The application closes its connection with the answer, which may overtake that.
+		if r.StatusCode != http.StatusRequestEntityTooLarge && r.StatusCode != http.StatusBadGateway {
 			t.Errorf("%s: %s", protocol, r.Status)
 		}
 	}
