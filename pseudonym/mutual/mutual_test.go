@@ -2,6 +2,7 @@ package mutual
 
 import (
 	"context"
+	"crypto"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -237,6 +238,42 @@ func TestRevocationEndsConnections(t *testing.T) {
 		other.Close()
 	}
 	polltest.Await(t, "no connections are left", func() bool { return s.Live() == 0 })
+}
+
+// A certificate that was renewed is served from then on.
+func TestRenewedCertificate(t *testing.T) {
+	c := newCloud(t)
+	s, at := c.serve(t, 10)
+	alice := c.register(t, time.Hour)
+	served := func() string {
+		conn, err := greeted(at, alice.config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		return string(conn.ConnectionState().PeerCertificates[0].Raw)
+	}
+	served()
+	next := c.register(t, time.Hour)
+	c.mu.Lock()
+	renewed, keyOfNext := *c.entries[alice.label], c.entries[next.label].Key
+	c.mu.Unlock()
+	key, err := x509.ParsePKCS8PrivateKey(keyOfNext)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := c.issuer.Server(zone.Name(alice.label), key.(crypto.Signer).Public(), time.Now(), time.Now().Add(2*time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	renewed.Chain, renewed.Key = append([][]byte{cert.Raw}, c.issuer.Chain()...), keyOfNext
+	c.mu.Lock()
+	c.entries[alice.label] = &renewed
+	c.mu.Unlock()
+	s.Forget(t.Context(), alice.label)
+	if served() != string(cert.Raw) {
+		t.Error("the old certificate is served")
+	}
 }
 
 // While the source is away, known pseudonyms work, and their connections stay.
