@@ -144,11 +144,12 @@ func (c *cloud) admit(ctx context.Context, running *peer.Cloud, site string, num
 	return p, err
 }
 
-// load loads a page with an empty cache, in a browser that starts and ends.
+// load loads a page with an empty cache, in a browser that starts and ends: not before the page defence has padded the page.
 func (c *cloud) load(ctx context.Context, p *person, page string) error {
 	ctx, cancel := context.WithTimeout(ctx, loadPatience+20*time.Second)
 	defer cancel()
-	seen, err := p.Do(ctx, c.in.Host("client"), browser.Step{Fresh: true, Open: p.own.To("/" + page), Show: "page"})
+	defended := c.defence != "none"
+	seen, err := p.Do(ctx, c.in.Host("client"), browser.Step{Fresh: true, Open: p.own.To("/" + page), Settled: defended, Show: "page"})
 	if err != nil {
 		return err
 	}
@@ -158,7 +159,7 @@ func (c *cloud) load(ctx context.Context, p *person, page string) error {
 		return errors.New(s.Error)
 	case !strings.HasPrefix(s.URL, at):
 		return fmt.Errorf("the page came from %s", s.URL)
-	case s.Worker != (c.defence != "none"):
+	case s.Worker != defended:
 		return fmt.Errorf("with the page defence %s the page's worker is %t", c.defence, s.Worker)
 	}
 	return nil

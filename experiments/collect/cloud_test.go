@@ -56,6 +56,9 @@ func whole(t *testing.T, talk *bytes.Buffer, run func() ([]Summary, error)) {
 	}
 }
 
+// constantPage is the least that a page brings with the strategy site-constant, in bytes, if the visit lasts until it is padded.
+const constantPage = 32 * 32 << 10
+
 // Each page is loaded by a pseudonym and with the strategy, over several connections, and no other names are asked for.
 func TestCollectsByPseudonymsAlone(t *testing.T) {
 	if err := browser.UserSupported(); errors.Is(err, peer.ErrMissing) {
@@ -67,7 +70,7 @@ func TestCollectsByPseudonymsAlone(t *testing.T) {
 	for _, kind := range []string{CloudPages, CloudSites} {
 		t.Run(kind, func(t *testing.T) {
 			var talk bytes.Buffer
-			o := CloudOptions{Cloud: kind, Defences: []string{"none", "pad-pow2"}, Options: Options{Sites: Sites{Root: tree(t, 1, 2), Site: []Site{site(0), site(1)}},
+			o := CloudOptions{Cloud: kind, Defences: []string{"none", "pad-pow2", "site-constant"}, Options: Options{Sites: Sites{Root: tree(t, 1, 2), Site: []Site{site(0), site(1)}},
 				Visits: 1, Jobs: 1, Out: filepath.Join(t.TempDir(), "loads.parquet"), Heddle: labtest.Heddle, Talk: &talk}}
 			whole(t, &talk, func() ([]Summary, error) { return RunCloud(t.Context(), o) })
 			sent := map[string]int64{}
@@ -83,6 +86,9 @@ func TestCollectsByPseudonymsAlone(t *testing.T) {
 					}
 					if !strings.HasPrefix(r.Label, "page-") || r.Path != -1 || down < minBytes || len(r.Connection) != len(r.Size) {
 						t.Errorf("%s: %s, path %d, %d bytes down", defence, r.Label, r.Path, down)
+					}
+					if defence == "site-constant" && down < constantPage {
+						t.Errorf("%s: %s has %d bytes down", defence, r.Label, down)
 					}
 					sent[defence] += down
 				}
