@@ -2,12 +2,13 @@ package database
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"heddle/internal/netutil"
 	"heddle/pseudonym"
@@ -20,15 +21,16 @@ type Change struct{ Label pseudonym.Label }
 const (
 	channel     = "heddle_pseudonyms"
 	watchBuffer = 1024
-	retryListen = time.Second
-	askEvery    = time.Second            // whether PostgreSQL is there, on the connection that listens
-	answerFor   = 2 * time.Second        // to that, and for a new connection
+	retryListen = time.Second            // between two connections that listen
+	askEvery    = 500 * time.Millisecond // whether changes come, on the connection that listens
+	answerFor   = time.Second            // to that, and for a new connection
 	lookEvery   = 500 * time.Millisecond // at SQLite's table
 	keepChanges = 10_000                 // rows of it
 )
 
-// Watch returns the changes that any process makes from now on. Cancel ends it. A watcher that is slow, or a database that was gone,
-// gets a change without a label.
+// Watch returns the changes that any process makes from now on. Cancel ends it. A watcher that is slow gets a change without a label, and so do all once
+// changes may have been missed: within askEvery+answerFor after the connection that brings them broke, and about each second until there is another.
+// So whoever asks the database after such a change knows of a revocation in time, also if it can only be asked.
 func (d *DB) Watch() (changes <-chan Change, cancel func()) {
 	w := make(chan Change, watchBuffer)
 	d.mu.Lock()
@@ -114,52 +116,101 @@ func (d *DB) listen(ctx context.Context) {
 		once = d.lookOnce
 	}
 	for ctx.Err() == nil {
-		if err := once(ctx); ctx.Err() == nil {
-			d.log.Warn("the database is gone", "error", err)
-			_ = netutil.Sleep(ctx, retryListen)
+		begin := time.Now()
+		err := once(ctx)
+		if ctx.Err() != nil {
+			return
 		}
+		d.spread(Change{})
+		if d.lines.Take(time.Now()) {
+			d.log.Warn("the database is gone", "error", err)
+		}
+		_ = netutil.Sleep(ctx, retryListen-time.Since(begin))
 	}
 }
 
-// listenOnce listens on one connection. Nothing arrives on one that is cut without a word, so it asks now and then whether PostgreSQL is there.
+// listenOnce listens on one connection.
 func (d *DB) listenOnce(ctx context.Context) error {
+	l := &listening{echo: channel + "_" + strings.ToLower(rand.Text())}
 	bounded, cancel := context.WithTimeout(ctx, answerFor)
 	defer cancel()
-	c, err := pgx.ConnectConfig(bounded, d.pool)
-	if err != nil {
+	var err error
+	if l.conn, err = pgx.ConnectConfig(bounded, d.pool); err != nil {
 		return err
 	}
-	defer func() {
+	defer d.stopped.Go(func() { // watchers do not wait for it
 		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerFor)
 		defer cancel()
-		_ = c.Close(bounded)
-	}()
-	if _, err := c.Exec(bounded, `LISTEN `+channel); err != nil {
+		_ = l.conn.Close(bounded)
+	})
+	// An echo writes nothing that has to reach the disk.
+	if _, err := l.conn.Exec(bounded, `SET synchronous_commit TO off; LISTEN `+channel+`; LISTEN `+l.echo); err != nil {
 		return err
 	}
 	d.spread(Change{}) // what came before it listened
+	return d.hear(ctx, l)
+}
+
+// listener is a connection that listens.
+type listener interface {
+	// ask has the database send an echo, on the way of changes.
+	ask(context.Context) error
+	// next waits for a change, or for the echo.
+	next(context.Context) (l pseudonym.Label, echo bool, err error)
+}
+
+// listening is a connection to PostgreSQL. It tells of changes in the order in which they were committed, whatever their channel.
+type listening struct {
+	conn *pgx.Conn
+	echo string // channel of this connection alone
+}
+
+func (l *listening) ask(ctx context.Context) error {
+	_, err := l.conn.Exec(ctx, `NOTIFY `+l.echo)
+	return err
+}
+
+func (l *listening) next(ctx context.Context) (pseudonym.Label, bool, error) {
+	n, err := l.conn.WaitForNotification(ctx)
+	if err != nil {
+		return "", false, err
+	}
+	return pseudonym.Label(n.Payload), n.Channel == l.echo, nil
+}
+
+// hear spreads changes until they do not come any more. A connection may be cut without a word, or somebody in between may answer and pass no changes
+// on. So the database is asked for an echo again and again: all changes before it came too.
+func (d *DB) hear(ctx context.Context, l listener) error {
 	for {
-		n, err := hear(ctx, c)
-		if err != nil {
+		if err := d.hearFor(ctx, l, askEvery, false); !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
 			return err
 		}
-		if n != nil {
-			d.spread(Change{pseudonym.Label(n.Payload)})
+		if err := d.hearFor(ctx, l, answerFor, true); err != nil {
+			return err
 		}
 	}
 }
 
-// hear returns the next change, or nil if there was none for a while.
-func hear(ctx context.Context, c *pgx.Conn) (*pgconn.Notification, error) {
-	waits, cancel := context.WithTimeout(ctx, askEvery)
+// hearFor spreads what comes within a time, or until the echo that it asks for.
+func (d *DB) hearFor(ctx context.Context, l listener, most time.Duration, asks bool) error {
+	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
-	n, err := c.WaitForNotification(waits)
-	if err == nil || !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
-		return n, err
+	if asks {
+		if err := l.ask(ctx); err != nil {
+			return err
+		}
 	}
-	answers, cancel := context.WithTimeout(ctx, answerFor)
-	defer cancel()
-	return nil, c.Ping(answers)
+	for {
+		label, echo, err := l.next(ctx)
+		switch {
+		case err != nil:
+			return err
+		case !echo:
+			d.spread(Change{label})
+		case asks:
+			return nil
+		}
+	}
 }
 
 // lookOnce passes on what any process noted in SQLite's table of changes.

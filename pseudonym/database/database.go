@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 
+	"heddle/internal/connlimit"
 	"heddle/internal/errhint"
 	"heddle/internal/sqlite"
 	"heddle/pseudonym"
@@ -58,6 +60,8 @@ type DB struct {
 	pool *pgx.ConnConfig // nil for SQLite
 	seal *Seal
 	log  *slog.Logger
+
+	lines connlimit.Lines // of the log
 
 	mu       sync.Mutex
 	watchers map[chan Change]bool
@@ -322,6 +326,42 @@ func (d *DB) Route(ctx context.Context, l pseudonym.Label, now time.Time) (r Rou
 	r.Tenant, err = scanTenant(d.sql.QueryRowContext(ctx, `SELECT `+tenantColumns+`, expires FROM pseudonyms JOIN tenants USING (site) WHERE label = $1 AND expires > $2 AND revoked = 0`, l, now.Unix()), &until)
 	r.Until = time.Unix(until, 0)
 	return r, err
+}
+
+// validAtOnce is how many labels one query asks for.
+const validAtOnce = 1000
+
+// Valid returns those of some labels that may be used, with their sites.
+func (d *DB) Valid(ctx context.Context, labels []pseudonym.Label, now time.Time) (map[pseudonym.Label]string, error) {
+	valid := make(map[pseudonym.Label]string, len(labels))
+	for some := range slices.Chunk(labels, validAtOnce) {
+		if err := d.validOf(ctx, some, now, valid); err != nil {
+			return nil, err
+		}
+	}
+	return valid, nil
+}
+
+func (d *DB) validOf(ctx context.Context, labels []pseudonym.Label, now time.Time, valid map[pseudonym.Label]string) error {
+	args, places := []any{now.Unix()}, make([]string, len(labels))
+	for i, l := range labels {
+		args = append(args, l)
+		places[i] = fmt.Sprint("$", len(args))
+	}
+	rows, err := d.sql.QueryContext(ctx, `SELECT label, site FROM pseudonyms WHERE expires > $1 AND revoked = 0 AND label IN (`+strings.Join(places, `, `)+`)`, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var l pseudonym.Label
+		var site string
+		if err := rows.Scan(&l, &site); err != nil {
+			return err
+		}
+		valid[l] = site
+	}
+	return rows.Err()
 }
 
 // Owned returns the pseudonyms of one person, the oldest first.
