@@ -37,8 +37,14 @@ type attempted struct {
 // Dial connects to one of the addresses, HOST:PORT or unix:FILE. It tries them from a random one on, and those last that did not answer lately.
 // The next is tried as soon as one fails, and beside one that is silent. Dial fails with the last error, and with [ErrNone] without addresses.
 func (f *Failover) Dial(ctx context.Context, addresses []string) (net.Conn, error) {
+	c, _, err := f.DialWhich(ctx, addresses)
+	return c, err
+}
+
+// DialWhich is [Failover.Dial], and returns the address that answered too.
+func (f *Failover) DialWhich(ctx context.Context, addresses []string) (_ net.Conn, address string, _ error) {
 	if err := ctx.Err(); err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -62,7 +68,7 @@ func (f *Failover) Dial(ctx context.Context, addresses []string) (net.Conn, erro
 			delete(pending, r.place)
 			if r.err == nil {
 				f.avoid(unanswered(all, pending, r.place), time.Now())
-				return r.conn, nil
+				return r.conn, all[r.place], nil
 			}
 			err = r.err
 			if !errors.Is(ctx.Err(), context.Canceled) { // else it was not asked for long enough
@@ -71,7 +77,23 @@ func (f *Failover) Dial(ctx context.Context, addresses []string) (net.Conn, erro
 			next.Reset(0)
 		}
 	}
-	return nil, err
+	return nil, "", err
+}
+
+// Leave has an address tried last from now on, as one that did not answer: the service there is of no use. It reports whether another of some
+// addresses may be.
+func (f *Failover) Leave(address string, addresses []string) (others bool) {
+	now := time.Now()
+	f.avoid([]string{address}, now)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.ContainsFunc(addresses, func(a string) bool { return !f.late(a, now) })
+}
+
+// late reports whether an address did not answer lately. f.mu is held.
+func (f *Failover) late(address string, now time.Time) bool {
+	at, ok := f.failed[address]
+	return ok && now.Sub(at) < avoidFor
 }
 
 // unanswered returns those that were tried before the one that answered, and did not.
@@ -113,7 +135,7 @@ func (f *Failover) order(addresses []string, now time.Time) []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	late := func(address string) int {
-		if at, ok := f.failed[address]; ok && now.Sub(at) < avoidFor {
+		if f.late(address, now) {
 			return 1
 		}
 		return 0

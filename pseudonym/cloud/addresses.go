@@ -64,7 +64,9 @@ func newAddresses(o Options) (*addresses, error) {
 		return nil, &errhint.Error{What: "the key of pseudo-addresses", Why: "it cannot be read", Hint: "copy " + AddressKey + " from another machine of the cloud; init --renew makes the first one", Err: err}
 	}
 	a := &addresses{o: o, seal: seal, places: make(chan struct{}, questionsAtOnce), read: make(chan struct{})}
-	a.router, err = newRouter(a.ask, o.Log)
+	if a.router, err = newRouter(a.ask, o.Log); err == nil {
+		err = a.router.alike()
+	}
 	return a, err
 }
 

@@ -6,8 +6,12 @@ import (
 	"log/slog"
 	"net/netip"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/miekg/dns"
 
 	"heddle/pseudonym"
 	"heddle/pseudonym/address"
@@ -126,6 +130,68 @@ func TestAddressesOfNames(t *testing.T) {
 	}
 	if got := a.leads(news); got != number["news.example"] {
 		t.Errorf("what it knows leads to %d", got)
+	}
+}
+
+// What the nameserver answers does not tell whether somebody has a name, had one that was revoked or ended, or never had it: answers differ in the
+// name and the encrypted part of the address alone.
+func TestAnswersTellNothing(t *testing.T) {
+	a := newAddressed(t)
+	a.look(time.Now())
+	o := a.answer.o
+	o.Gateways = []netip.Addr{netip.MustParseAddr("192.0.2.1")}
+	s, err := newZone(o, nil, a.answer.fresh)
+	if err == nil {
+		err = errors.Join(s.Publish(nil), s.PublishFresh(true))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]string{"of the news": a.add("news.example"), "of a site without such an address": a.add("shop.example"), "nobody's": testZone.Name(pseudonym.NewLabel()) + ".",
+		"revoked": a.add("news.example"), "ended": a.add("news.example"), "known and revoked": a.add("news.example")}
+	if got := a.leads(names["known and revoked"]); got == gatewayNumber {
+		t.Fatal("the name leads to the gateway")
+	}
+	label := func(name string) pseudonym.Label {
+		l, _ := testZone.Label(strings.TrimSuffix(names[name], "."))
+		return l
+	}
+	for _, name := range []string{"revoked", "known and revoked"} {
+		if err := a.db.Revoke(t.Context(), label(name), time.Now()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := a.db.Renew(t.Context(), label("ended"), []byte{1}, time.Now().Add(-time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeHTTPS, dns.TypeTXT, dns.TypeMX} {
+		seen := map[string]string{}
+		for which, name := range names {
+			for range 3 {
+				m := s.Answer(new(dns.Msg).SetQuestion(name, kind))
+				text := fmt.Sprint(dns.TypeToString[kind], m.Len(), m.Rcode)
+				for _, rr := range append(slices.Clone(m.Answer), m.Ns...) {
+					if to, ok := rr.(*dns.AAAA); ok {
+						at, _ := netip.AddrFromSlice(to.AAAA)
+						if !testPrefix.Contains(at) {
+							t.Errorf("%s: %v", which, rr)
+						}
+						to.AAAA = nil
+					}
+					text += strings.ReplaceAll(rr.String(), name, "NAME")
+				}
+				seen[text] = which
+			}
+		}
+		if len(seen) != 1 {
+			t.Errorf("%d answers: %q", len(seen), seen)
+		}
+	}
+	a.answer.router.fresh = 0
+	for which, name := range names {
+		if got := a.leads(name); (got != gatewayNumber) != (which == "of the news") {
+			t.Errorf("%s leads to %d", which, got)
+		}
 	}
 }
 

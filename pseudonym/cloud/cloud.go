@@ -115,6 +115,7 @@ func Open(ctx context.Context, o Options, p Parts) (*Cloud, error) {
 		if c.router, err = newRouter(c.db.Route, o.Log); err != nil {
 			return nil, errors.Join(err, c.db.Close())
 		}
+		c.router.valid = c.db.Valid
 		way.Router = c.router
 		if err := c.hellos.begin(ctx, c.db, time.Now()); err != nil {
 			return nil, errors.Join(err, c.db.Close())
@@ -187,13 +188,22 @@ func (c *Cloud) ServeGateway(ctx context.Context, l net.Listener) error {
 	changes, cancel := c.db.Watch()
 	defer cancel()
 	c.keepHellos(ctx)
-	go func() {
-		for change := range changes {
-			c.router.follow(ctx, change.Label, c.db.Tenants)
-			c.way.Forget(ctx, change.Label)
-		}
-	}()
+	go c.follow(ctx, changes)
 	return c.way.Serve(ctx, l)
+}
+
+// follow has the gateway take changes. What it asks the database for waits until no other change does, as a database that is slow must not delay a
+// revocation.
+func (c *Cloud) follow(ctx context.Context, changes <-chan database.Change) {
+	look := false
+	for change := range changes {
+		c.router.drop(change.Label)
+		c.way.Forget(ctx, change.Label)
+		if look = look || many(change.Label); look && len(changes) == 0 {
+			c.router.look(ctx, c.db.Tenants)
+			look = false
+		}
+	}
 }
 
 // ServeHolds holds connections that gateways of this machine move, until ctx ends.

@@ -21,15 +21,22 @@ import (
 // judge by themselves.
 type router struct {
 	ask   func(context.Context, pseudonym.Label, time.Time) (database.Route, error)
+	valid func(context.Context, []pseudonym.Label, time.Time) (map[pseudonym.Label]string, error)
 	fresh time.Duration // of what the database said; see freshFor
+	now   func() time.Time
 	log   *slog.Logger
 
 	// known has valid pseudonyms only, so that made-up names push nobody out.
 	known *lru.Cache[pseudonym.Label, route]
+	// unknown has when the database was asked for names that nobody has. With it such names cause the questions that valid ones cause, so that their
+	// times do not tell who asks which is which. It is nil where names are told apart anyway.
+	unknown *lru.Cache[pseudonym.Label, time.Time]
+
 	mu    sync.Mutex
 	age   uint64    // counts changes
 	since time.Time // of the last change of more than one pseudonym: what the database said before is not fresh
 	gone  time.Time // when the database did not answer the last time
+	stood time.Time // of the oldest answer that stands in since the database does not answer; zero while it does
 	lines connlimit.Lines
 }
 
@@ -51,7 +58,13 @@ const (
 
 func newRouter(ask func(context.Context, pseudonym.Label, time.Time) (database.Route, error), log *slog.Logger) (*router, error) {
 	known, err := lru.New[pseudonym.Label, route](knownRoutes)
-	return &router{ask: ask, fresh: freshFor, log: log, known: known}, err
+	return &router{ask: ask, fresh: freshFor, now: time.Now, log: log, known: known}, err
+}
+
+// alike has names that nobody has cause the same questions as valid ones.
+func (r *router) alike() (err error) {
+	r.unknown, err = lru.New[pseudonym.Label, time.Time](knownRoutes)
+	return err
 }
 
 // Route implements [gateway.Router].
@@ -60,18 +73,41 @@ func (r *router) Route(ctx context.Context, l pseudonym.Label) (gateway.Place, e
 	return found.to, err
 }
 
+// Ended implements [gateway.Router].
+func (r *router) Ended(ctx context.Context, labels []pseudonym.Label) (ended []pseudonym.Label, err error) {
+	valid, err := r.valid(ctx, labels, r.now())
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range labels {
+		if valid[l] == "" {
+			r.known.Remove(l)
+			ended = append(ended, l)
+		}
+	}
+	return ended, nil
+}
+
+var errAway = errors.New("the database did not answer a moment ago")
+
 // find returns what the database says, or said.
 func (r *router) find(ctx context.Context, l pseudonym.Label) (route, error) {
-	now := time.Now()
+	now := r.now()
 	before, ok := r.known.Get(l)
 	ok = ok && !before.to.Ended(now)
 	age, since := r.state()
-	if ok && before.at.After(since) && now.Sub(before.at) < r.fresh {
+	recent := func(at time.Time) bool { return at.After(since) && now.Sub(at) < r.fresh }
+	if ok && recent(before.at) {
 		return before, nil
 	}
-	if ok = ok && now.Sub(before.at) < keepRoute; ok {
+	if r.unknown != nil {
+		if at, none := r.unknown.Get(l); none && recent(at) {
+			return route{}, pseudonym.ErrNone
+		}
+	}
+	if ok = ok && now.Sub(before.at) < keepRoute; ok || r.unknown != nil {
 		if r.away(now) {
-			return before, nil
+			return r.standIn(before, ok, errAway)
 		}
 		bounded, cancel := context.WithTimeout(ctx, askFor)
 		defer cancel()
@@ -79,17 +115,47 @@ func (r *router) find(ctx context.Context, l pseudonym.Label) (route, error) {
 	}
 	t, err := r.ask(ctx, l, now)
 	found := route{t.Site, placeOf(t.Tenant), now}
-	found.to.Until = t.Until
+	if !t.Until.IsZero() {
+		found.to.Until = now.Add(t.Until.Sub(now)) // by the time that passes, and not by a clock that somebody sets
+	}
 	switch {
 	case err == nil:
-		r.learn(l, found, age)
+		r.learn(age, func() { r.known.Add(l, found) })
 	case errors.Is(err, pseudonym.ErrNone):
 		r.known.Remove(l)
-	case ok && !errors.Is(err, context.Canceled):
-		r.miss(now, err)
-		return before, nil
+		r.learn(age, func() {
+			if r.unknown != nil {
+				r.unknown.Add(l, now)
+			}
+		})
+	case (ok || r.unknown != nil) && !errors.Is(err, context.Canceled):
+		defer r.miss(now, err)
+		return r.standIn(before, ok, err)
 	}
 	return found, err
+}
+
+// standIn returns what the database said before, or why there is nothing.
+func (r *router) standIn(before route, ok bool, why error) (route, error) {
+	if !ok {
+		return route{}, why
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stood.IsZero() || before.at.Before(r.stood) {
+		r.stood = before.at
+	}
+	return before, nil
+}
+
+// answerAge is how old the oldest answer is, in seconds, that stands in for the database; 0 while that answers.
+func (r *router) answerAge() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stood.IsZero() {
+		return 0
+	}
+	return int64(r.now().Sub(r.stood) / time.Second)
 }
 
 func placeOf(t database.Tenant) gateway.Place {
@@ -103,31 +169,51 @@ func (r *router) state() (age uint64, since time.Time) {
 	return r.age, r.since
 }
 
-// learn keeps an answer, unless something changed after the question: the answer may be older than that.
-func (r *router) learn(l pseudonym.Label, answer route, age uint64) {
+// learn notes that the database answered, and keeps the answer unless something changed after the question: the answer may be older than that.
+func (r *router) learn(age uint64, keep func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.stood = time.Time{}
 	if age == r.age {
-		r.known.Add(l, answer)
+		keep()
 	}
 }
 
-// follow takes changes to what it knows. They hold too if the database goes away before the next connection.
+// many reports whether a change is one of more than a pseudonym.
+func many(l pseudonym.Label) bool { return l == pseudonym.Sites || l == "" }
+
+// follow takes a change to what it knows. That holds too if the database goes away before the next connection.
 func (r *router) follow(ctx context.Context, l pseudonym.Label, sites func(context.Context) ([]database.Tenant, error)) {
-	one := l != pseudonym.Sites && l != ""
-	r.mu.Lock()
-	if r.age++; one {
-		r.known.Remove(l)
-	} else {
-		r.since = time.Now()
+	if r.drop(l); many(l) {
+		r.look(ctx, sites)
 	}
-	r.mu.Unlock()
-	if one {
+}
+
+// drop has the database asked for what changed.
+func (r *router) drop(l pseudonym.Label) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	one := !many(l)
+	if one && r.unknown != nil { // else a question would tell that somebody had the name; the answer tells nothing, and is asked for again soon
 		return
 	}
+	r.age++
+	if one {
+		r.known.Remove(l)
+	} else {
+		r.since = r.now()
+	}
+}
+
+// look learns where sites are.
+func (r *router) look(ctx context.Context, sites func(context.Context) ([]database.Tenant, error)) {
+	ctx, cancel := context.WithTimeout(ctx, askFor)
+	defer cancel()
 	all, err := sites(ctx)
 	if err != nil {
-		r.log.Warn("the gateway does not learn where sites are now", "error", err)
+		if r.lines.Take(r.now()) {
+			r.log.Warn("the gateway does not learn where sites are now", "error", err)
+		}
 		return
 	}
 	at := map[string]gateway.Place{}
@@ -160,6 +246,6 @@ func (r *router) miss(now time.Time, why error) {
 	r.gone = now
 	r.mu.Unlock()
 	if r.lines.Take(now) {
-		r.log.Warn("the database does not answer; pseudonyms lead to where they did", "error", why)
+		r.log.Warn("the database does not answer; pseudonyms lead to where they did", "answer_age_s", r.answerAge(), "error", why)
 	}
 }

@@ -2,26 +2,18 @@ package cloud
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
-	"io"
+	"fmt"
 	"log/slog"
-	"net"
-	"net/netip"
-	"os"
-	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"heddle/internal/netutil"
-	"heddle/internal/pgtest"
-	"heddle/internal/polltest"
+	"heddle/internal/clocktest"
 	"heddle/pseudonym"
-	"heddle/pseudonym/ca/catest"
 	"heddle/pseudonym/database"
 	"heddle/pseudonym/gateway"
 )
@@ -235,160 +227,147 @@ func TestRouterIsBounded(t *testing.T) {
 	}
 }
 
-// led is a gateway with a site behind it, and the store in another process.
-type led struct {
-	*Cloud
-	store *database.DB
-	at    string
-	asked atomic.Int64 // questions of the gateway
-}
-
-func newLed(t testing.TB, file string) *led {
-	t.Helper()
-	log := slog.New(slog.DiscardHandler)
-	key := make([]byte, database.SealKeySize)
-	seal, err := database.NewSeal(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	g := &led{}
-	if g.store, err = database.Open(t.Context(), file, seal, log); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { g.store.Close() })
-	if g.Cloud, err = Open(t.Context(), Options{Zone: testZone, Dir: t.TempDir(), Database: file, Log: log}, Parts{Gateway: true}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { g.Close() })
-	ask := g.router.ask
-	g.router.ask = func(ctx context.Context, l pseudonym.Label, now time.Time) (database.Route, error) {
-		g.asked.Add(1)
-		return ask(ctx, l, now)
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	listen := func(serve func(net.Listener)) string {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		ended := make(chan bool)
-		go func() { defer close(ended); serve(l) }()
-		t.Cleanup(func() { stop(); l.Close(); <-ended })
-		return l.Addr().String()
-	}
-	g.at = listen(func(l net.Listener) {
-		if err := g.ServeGateway(ctx, l); err != nil {
-			t.Error(err)
-		}
-	})
-	issuer, _ := catest.NewIssuer(t, string(testZone))
-	siteKey := catest.NewKey(t)
-	cert, err := issuer.Server("site."+string(testZone), siteKey.Public(), time.Now(), time.Now().Add(time.Hour))
-	if err != nil {
-		t.Fatal(err)
-	}
-	config := &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{cert.Raw}, PrivateKey: siteKey}}}
-	site := listen(func(l net.Listener) {
-		_ = netutil.Serve(ctx, gateway.Introduced(l, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}), func(c net.Conn) {
-			go func() {
-				in := tls.Server(c, config)
-				defer in.Close()
-				_, _ = io.Copy(in, in)
-			}()
-		})
-	})
-	if err := g.store.AddTenant(t.Context(), database.Tenant{Site: benchSite, Addresses: []string{site}, Created: time.Now()}); err != nil {
-		t.Fatal(err)
-	}
-	return g
-}
-
-func (g *led) add(t testing.TB) pseudonym.Label {
-	t.Helper()
-	p := database.Pseudonym{Label: pseudonym.NewLabel(), Site: benchSite, Certificate: []byte{1}, Key: []byte{1}, Created: time.Now(), Expires: time.Now().Add(time.Hour)}
-	if err := g.store.Add(t.Context(), p); err != nil {
-		t.Fatal(err)
-	}
-	return p.Label
-}
-
-// visit makes a connection and has the site answer.
-func (g *led) visit(t testing.TB, l pseudonym.Label) (*tls.Conn, error) {
-	t.Helper()
-	c, err := tls.Dial("tcp", g.at, &tls.Config{ServerName: testZone.Name(l), InsecureSkipVerify: true})
-	if err != nil {
-		return nil, err
-	}
-	t.Cleanup(func() { c.Close() })
-	_ = c.SetDeadline(time.Now().Add(polltest.Patience))
-	if _, err = c.Write([]byte{1}); err == nil {
-		_, err = io.ReadFull(c, make([]byte, 1))
-	}
-	return c, err
-}
-
-// A gateway asks the database once for all connections of a pseudonym, and refuses it when another process has revoked it.
-func TestGatewayLearnsOfARevocation(t *testing.T) {
-	for name, at := range map[string]func(*testing.T) string{
-		"SQLite":     func(t *testing.T) string { return filepath.Join(t.TempDir(), "pseudonyms.db") },
-		"PostgreSQL": func(t *testing.T) string { return pgtest.Start(t).Database(t) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			g := newLed(t, at(t))
-			g.router.fresh = time.Hour // so that only the message counts
-			l, stays := g.add(t), g.add(t)
-			open, err := g.visit(t, l)
+// The times of a nameserver do not tell whether somebody has, or had, a name: it causes the same questions, and waits as long for them, also while the
+// database is gone.
+func TestNamesAreAskedForAlike(t *testing.T) {
+	traces := map[string][]string{}
+	for _, name := range []string{"valid", "nobody's", "revoked", "ended", "of a site that left"} {
+		synctest.Test(t, func(t *testing.T) {
+			asked, has, silent, until := 0, name != "nobody's", false, time.Now().Add(1000*time.Hour)
+			r, err := newRouter(func(ctx context.Context, _ pseudonym.Label, now time.Time) (database.Route, error) {
+				asked++
+				switch {
+				case silent:
+					<-ctx.Done()
+					return database.Route{}, ctx.Err()
+				case !has:
+					return database.Route{}, pseudonym.ErrNone
+				}
+				return database.Route{Tenant: database.Tenant{Site: "news.example"}, Until: until}, nil
+			}, slog.New(slog.DiscardHandler))
+			if err == nil {
+				err = r.alike()
+			}
 			if err != nil {
 				t.Fatal(err)
 			}
-			const more = 50
-			for range more {
-				if _, err := g.visit(t, l); err != nil {
-					t.Fatal(err)
+			l := pseudonym.NewLabel()
+			find := func(what string) {
+				for range 3 {
+					begin, before := time.Now(), asked
+					_, _ = r.find(t.Context(), l)
+					traces[name] = append(traces[name], fmt.Sprintf("%s: %d questions, %v", what, asked-before, time.Since(begin)))
+					time.Sleep(time.Millisecond)
 				}
 			}
-			// A change while it asks has it ask again.
-			if age, _ := g.router.state(); g.asked.Load() > 1+2*int64(age) || g.asked.Load() > more/2 {
-				t.Errorf("asked %d times for %d connections, after %d changes", g.asked.Load(), 1+more, age)
+			find("the first time")
+			time.Sleep(freshFor)
+			find("later")
+			switch name {
+			case "revoked":
+				has = false
+				r.drop(l)
+			case "ended":
+				has = false
+			case "of a site that left":
+				has = false
+				r.drop(l)
 			}
-			if err := g.store.Revoke(t.Context(), l, time.Now()); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := open.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-				t.Errorf("the connection goes on: %v", err)
-			}
-			polltest.Await(t, "it is refused", func() bool { _, err := g.visit(t, l); return err != nil })
-			if _, err := g.visit(t, stays); err != nil {
-				t.Errorf("another pseudonym: %v", err)
-			}
+			find("after a change of some")
+			r.follow(t.Context(), pseudonym.Sites, func(context.Context) ([]database.Tenant, error) { return nil, nil })
+			find("after a change of sites")
+			silent = true
+			find("soon after the database is gone")
+			time.Sleep(freshFor)
+			find("without the database")
+			time.Sleep(goneFor)
+			find("still without it")
+			silent = false
+			time.Sleep(goneFor)
+			find("when it is back")
 		})
+	}
+	for name, trace := range traces {
+		if want := traces["valid"]; !slices.Equal(trace, want) {
+			t.Errorf("%s:\n%s\nvalid:\n%s", name, strings.Join(trace, "\n"), strings.Join(want, "\n"))
+		}
 	}
 }
 
-// Connections by a gateway, with TLS to a server of Go behind it: of a pseudonym that the gateway knows, and each of another one.
-func BenchmarkConnections(b *testing.B) {
-	for _, base := range []string{"SQLite", "PostgreSQL"} {
-		for _, kind := range []string{"known", "new"} {
-			b.Run(base+"/"+kind, func(b *testing.B) {
-				file := filepath.Join(b.TempDir(), "pseudonyms.db")
-				if base == "PostgreSQL" {
-					file = pgtest.Start(b).Database(b)
-				}
-				g := newLed(b, file)
-				labels := []pseudonym.Label{g.add(b)}
-				for len(labels) < b.N && kind == "new" {
-					labels = append(labels, g.add(b))
-				}
-				b.ResetTimer()
-				for i := range b.N {
-					c, err := g.visit(b, labels[i%len(labels)])
-					if err != nil {
-						b.Fatal(err)
-					}
-					c.Close()
-				}
-				b.ReportMetric(float64(g.asked.Load())/float64(b.N), "queries/op")
-			})
+// How old the answers are that stand in for the database is in the log, the status and the metrics.
+func TestAgeOfAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		gone := error(nil)
+		r, err := newRouter(func(context.Context, pseudonym.Label, time.Time) (database.Route, error) {
+			return database.Route{Tenant: database.Tenant{Site: "news.example"}}, gone
+		}, slog.New(slog.NewTextHandler(&log, nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := &Cloud{parts: Parts{Gateway: true, DNS: true}, router: r, way: gateway.New(gateway.Options{Router: r}), addresses: &addresses{router: r}}
+		age := func(want int64) {
+			t.Helper()
+			if s := c.Status(); s.Gateway.AnswerAge != want || s.DNS.AnswerAge != want {
+				t.Errorf("%d and %d seconds, want %d", s.Gateway.AnswerAge, s.DNS.AnswerAge, want)
+			}
+		}
+		one, two := pseudonym.NewLabel(), pseudonym.NewLabel()
+		route := func(l pseudonym.Label) {
+			t.Helper()
+			if _, err := r.Route(t.Context(), l); err != nil {
+				t.Fatal(err)
+			}
+		}
+		route(one)
+		time.Sleep(time.Hour)
+		route(two)
+		time.Sleep(time.Minute)
+		age(0)
+		gone = errors.New("refused")
+		route(two)
+		age(60)
+		time.Sleep(goneFor)
+		route(one)
+		age(3662)
+		route(two)
+		age(3662) // the oldest
+		for _, want := range []string{"answer_age_s=60", "answer_age_s=3662"} {
+			if !strings.Contains(log.String(), want) {
+				t.Errorf("no %s in the log:\n%s", want, &log)
+			}
+		}
+		time.Sleep(goneFor)
+		gone = nil
+		route(two)
+		age(0)
+	})
+}
+
+// Somebody sets the clock of a gateway. What it knows ends when it would have ended, by the time that passes.
+func TestClockOfAGatewayIsSet(t *testing.T) {
+	for _, by := range []time.Duration{-24 * time.Hour, 24 * time.Hour} {
+		begin, gone, refused := time.Now(), error(nil), errors.New("refused")
+		r, err := newRouter(func(context.Context, pseudonym.Label, time.Time) (database.Route, error) {
+			return database.Route{Tenant: database.Tenant{Site: "news.example"}, Until: begin.Add(time.Hour).Round(0)}, gone
+		}, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := pseudonym.NewLabel()
+		for _, c := range []struct {
+			after, by time.Duration
+			gone, why error
+		}{{0, 0, nil, nil}, {freshFor - 1, by, refused, nil}, {time.Hour - time.Minute, by, refused, nil}, {time.Hour, by, refused, refused}} {
+			gone = c.gone
+			r.now = func() time.Time { return clocktest.Jump(t, begin.Add(c.after), c.by) }
+			to, err := r.Route(t.Context(), l)
+			if !errors.Is(err, c.why) {
+				t.Errorf("set by %v after %v: %v", by, c.after, err)
+			}
+			if left := to.Until.Sub(r.now()); err == nil && left != time.Hour-c.after {
+				t.Errorf("set by %v after %v: it has %v", by, c.after, left)
+			}
 		}
 	}
 }

@@ -27,6 +27,7 @@ func (c *Cloud) Status() Status {
 	s := Status{Zone: string(c.o.Zone)}
 	if c.parts.Gateway {
 		n := c.way.Counts()
+		n.AnswerAge = c.router.answerAge()
 		s.Gateway = &n
 	}
 	if c.linker != nil {
@@ -35,6 +36,9 @@ func (c *Cloud) Status() Status {
 	}
 	if c.parts.DNS {
 		n := c.names.Counts()
+		if c.addresses != nil {
+			n.AnswerAge = c.addresses.router.answerAge()
+		}
 		s.DNS = &n
 	}
 	if c.Leads() {

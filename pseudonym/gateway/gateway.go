@@ -20,12 +20,15 @@ import (
 	"heddle/pseudonym"
 	"heddle/pseudonym/ca"
 	"heddle/pseudonym/ech"
+	"heddle/pseudonym/recheck"
 )
 
 // Router knows where the tenant of a pseudonym is.
 type Router interface {
 	// Route returns where the tenant is. It fails with [pseudonym.ErrNone] if the pseudonym may not be used.
 	Route(ctx context.Context, l pseudonym.Label) (Place, error)
+	// Ended returns those of some pseudonyms that may not be used.
+	Ended(ctx context.Context, labels []pseudonym.Label) ([]pseudonym.Label, error)
 }
 
 // Place is where a tenant is.
@@ -63,6 +66,7 @@ type Gateway struct {
 	dialer dial.Failover
 	// sidecars are ways to sidecars of this machine, by their files.
 	sidecars ways[string]
+	rechecks recheck.Checker
 
 	mu    sync.Mutex
 	live  map[pseudonym.Label]map[net.Conn]bool
@@ -80,6 +84,8 @@ type Counts struct {
 	Failed    uint64 `json:"failed"`    // the database or the tenant did not answer
 	BytesUp   uint64 `json:"bytes_up"`
 	BytesDown uint64 `json:"bytes_down"`
+	// AnswerAge is how old the oldest answer is, in seconds, by which the gateway leads while the database does not answer; 0 while it does.
+	AnswerAge int64 `json:"answer_age_s"`
 }
 
 // done counts what relayed, passed and moved connections have in common.
@@ -95,7 +101,16 @@ var relays = connlimit.Limits{All: 65_536, Network: 8192, Source: 1024}
 
 // New returns a gateway.
 func New(o Options) *Gateway {
-	return &Gateway{o: o, places: connlimit.NewPlaces(relays), live: map[pseudonym.Label]map[net.Conn]bool{}}
+	g := &Gateway{o: o, places: connlimit.NewPlaces(relays), live: map[pseudonym.Label]map[net.Conn]bool{}}
+	g.rechecks = recheck.Checker{End: g.endAll, Open: func(l pseudonym.Label) bool {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return g.live[l] != nil
+	}}
+	if o.Router != nil {
+		g.rechecks.Ended = o.Router.Ended
+	}
+	return g
 }
 
 // Counts returns the state of the gateway.
@@ -272,7 +287,8 @@ func (g *Gateway) end(l pseudonym.Label, c net.Conn) {
 	}
 }
 
-// Forget ends the connections of a label that may not be used any more, or of all such labels if it is empty.
+// Forget ends the connections of a label that may not be used any more, or of all such labels if it is empty, as soon as the router says which
+// these are.
 func (g *Gateway) Forget(ctx context.Context, l pseudonym.Label) {
 	var labels []pseudonym.Label
 	g.mu.Lock()
@@ -282,15 +298,15 @@ func (g *Gateway) Forget(ctx context.Context, l pseudonym.Label) {
 		}
 	}
 	g.mu.Unlock()
-	for _, one := range labels {
-		if _, err := g.ask(ctx, one); !errors.Is(err, pseudonym.ErrNone) {
-			continue
-		}
-		g.mu.Lock()
-		for c := range g.live[one] {
-			c.Close()
-		}
-		g.mu.Unlock()
+	g.rechecks.Check(ctx, labels...)
+}
+
+// endAll closes the connections of a label.
+func (g *Gateway) endAll(l pseudonym.Label) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for c := range g.live[l] {
+		c.Close()
 	}
 }
 

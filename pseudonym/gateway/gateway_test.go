@@ -49,6 +49,17 @@ func (r *routes) Route(_ context.Context, l pseudonym.Label) (Place, error) {
 	return Place{}, pseudonym.ErrNone
 }
 
+func (r *routes) Ended(ctx context.Context, labels []pseudonym.Label) (ended []pseudonym.Label, err error) {
+	for _, l := range labels {
+		if _, err := r.Route(ctx, l); errors.Is(err, pseudonym.ErrNone) {
+			ended = append(ended, l)
+		} else if err != nil {
+			return ended, err
+		}
+	}
+	return ended, nil
+}
+
 func (r *routes) set(l pseudonym.Label, to ...string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -232,6 +243,7 @@ func TestRevocationEndsConnections(t *testing.T) {
 	}
 	for _, forget := range []pseudonym.Label{one, ""} { // of a change that is known, and after some were missed
 		g.Forget(t.Context(), forget)
+		g.rechecks.Wait()
 		if g.Counts().Live != 2 {
 			t.Errorf("%d connections are open", g.Counts().Live)
 		}

@@ -148,6 +148,8 @@ func (f fixed) Route(_ context.Context, l pseudonym.Label) (Place, error) {
 	return f.to, nil
 }
 
+func (fixed) Ended(context.Context, []pseudonym.Label) ([]pseudonym.Label, error) { return nil, nil }
+
 // process is a role that runs.
 type process struct {
 	cmd *exec.Cmd

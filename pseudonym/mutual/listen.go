@@ -55,13 +55,13 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, places *connlimit.Pl
 			}
 			go s.expire(ctx, h, e)
 			place.Proved()
-			handle(c, e)
+			handle(c, e.Entry)
 		}()
 	})
 }
 
 // admit makes the handshake, and notes the connection.
-func (s *Server) admit(ctx context.Context, c *tls.Conn, h *held) (*Entry, error) {
+func (s *Server) admit(ctx context.Context, c *tls.Conn, h *held) (*loaded, error) {
 	bounded, cancel := context.WithTimeout(ctx, handshakeFor)
 	defer cancel()
 	if err := c.HandshakeContext(bounded); err != nil {
@@ -79,18 +79,18 @@ func (s *Server) admit(ctx context.Context, c *tls.Conn, h *held) (*Entry, error
 	s.conns[l][h] = true
 	s.mu.Unlock()
 	// It may have been revoked during the handshake, when [Server.Forget] did not see the connection.
-	return s.Pseudonym(ctx, c.ConnectionState())
+	return s.load(ctx, l)
 }
 
 // expire closes a connection when its pseudonym ends, also if the source cannot say whether it was renewed. It returns when ctx has ended.
-func (s *Server) expire(ctx context.Context, h *held, e *Entry) {
-	for netutil.Sleep(ctx, time.Until(e.Expires)) == nil {
+func (s *Server) expire(ctx context.Context, h *held, e *loaded) {
+	for netutil.Sleep(ctx, e.ends.Sub(s.now())) == nil {
 		one, err := s.load(ctx, e.Label)
 		if err != nil {
 			h.Close()
 			return
 		}
-		e = one.Entry
+		e = one
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/asn1"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 
 	"heddle/pseudonym"
 	"heddle/pseudonym/ca"
+	"heddle/pseudonym/recheck"
 )
 
 // Entry is what a server needs to know of a pseudonym.
@@ -27,21 +29,44 @@ type Entry struct {
 	Capability pseudonym.Capability `json:"capability"`
 	Client     ca.KeyID             `json:"client"`
 	Expires    time.Time            `json:"expires"`
-	Chain      [][]byte             `json:"chain"` // of the server's certificate, in DER
-	Key        []byte               `json:"key"`   // of the server, PKCS #8 in DER
+	Left       int64                `json:"left_s,omitempty"` // until then in seconds, by the source's clock; 0 if that does not say
+	Chain      [][]byte             `json:"chain"`            // of the server's certificate, in DER
+	Key        []byte               `json:"key"`              // of the server, PKCS #8 in DER
 }
 
 // Source knows pseudonyms.
 type Source interface {
 	// Pseudonym fails with [pseudonym.ErrNone] for a label that may not be used, or is not for this server.
+	// It fails with [ErrUnsure] if what was known may not stand in for an answer, and with another error if it may: the database is gone, where
+	// nobody can revoke anything.
 	Pseudonym(ctx context.Context, l pseudonym.Label) (*Entry, error)
+}
+
+// ErrUnsure says that nobody can say whether a pseudonym may be used.
+var ErrUnsure = errors.New("no store answers")
+
+// Hearer is a [Source] that learns of changes by a way that may break.
+type Hearer interface {
+	// Heard returns when it was last known that all changes arrive.
+	Heard() time.Time
+}
+
+// Batcher is a [Source] that can be asked for many pseudonyms at once.
+type Batcher interface {
+	// Ended returns those of some labels that may not be used, or are not for this server.
+	Ended(ctx context.Context, labels []pseudonym.Label) ([]pseudonym.Label, error)
 }
 
 // DefaultSize is how many pseudonyms a server keeps in memory, some 4 kB each.
 const DefaultSize = 10_000
 
-// lookFor bounds the question to the source.
-const lookFor = 5 * time.Second
+// Times of questions to the source. With SureFor they bound how late a server learns of a revocation, whatever breaks.
+const (
+	lookFor = 3 * time.Second
+	awayFor = time.Second // after one without an answer, if what is known may stand in, so that not each connection waits
+	// SureFor is how long an answer holds without a sign that changes arrive.
+	SureFor = 2 * time.Second
+)
 
 // Server has the certificates of pseudonyms. It loads them when they are asked for.
 type Server struct {
@@ -50,16 +75,22 @@ type Server struct {
 	next   []string
 	cache  *lru.Cache[pseudonym.Label, *loaded]
 	loads  singleflight.Group
+	now    func() time.Time
+	checks recheck.Checker
 
 	mu    sync.Mutex
 	conns map[pseudonym.Label]map[*held]bool
-	age   uint64 // counts what was forgotten
+	age   uint64    // counts what was forgotten
+	since time.Time // of the last change of any pseudonym: what was said before has to be asked for again
+	away  time.Time // when the source had no answer and what is known stood in
 }
 
 // loaded is an entry that is ready for use.
 type loaded struct {
 	*Entry
 	config *tls.Config
+	asked  time.Time
+	ends   time.Time // by the time that passes, and not by a clock that somebody sets
 }
 
 // NewServer keeps so many pseudonyms in memory. next are the protocols of ALPN.
@@ -68,7 +99,13 @@ func NewServer(zone pseudonym.Zone, source Source, size int, next ...string) (*S
 	if err != nil {
 		return nil, err
 	}
-	return &Server{zone: zone, source: source, next: next, cache: cache, conns: map[pseudonym.Label]map[*held]bool{}}, nil
+	s := &Server{zone: zone, source: source, next: next, cache: cache, now: time.Now, conns: map[pseudonym.Label]map[*held]bool{}}
+	s.checks = recheck.Checker{Ended: s.ended, End: s.end, Open: func(l pseudonym.Label) bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.conns[l] != nil
+	}}
+	return s, nil
 }
 
 var errName = errors.New("the name is no pseudonym of this server")
@@ -103,40 +140,78 @@ func (s *Server) Pseudonym(ctx context.Context, c tls.ConnectionState) (*Entry, 
 
 // load finds a pseudonym in memory or at the source.
 func (s *Server) load(ctx context.Context, l pseudonym.Label) (*loaded, error) {
-	if one, ok := s.cache.Get(l); ok {
-		if time.Now().Before(one.Expires) {
-			return one, nil
-		}
+	now := s.now()
+	before, ok := s.cache.Get(l)
+	if ok && !now.Before(before.ends) {
+		s.cache.Remove(l)
+		ok = false
+	}
+	age, holds, away := s.state(before, ok, now)
+	if holds || ok && away {
+		return before, nil
+	}
+	// Whoever asks after a change does not take an answer to a question of before.
+	found, err, _ := s.loads.Do(fmt.Sprint(age, " ", l), func() (any, error) { return s.ask(ctx, l, age) })
+	switch {
+	case err == nil:
+		return found.(*loaded), nil
+	case ok && !errors.Is(err, pseudonym.ErrNone) && !errors.Is(err, ErrUnsure) && s.standsIn(before, now):
+		return before, nil
+	}
+	return nil, err
+}
+
+// state returns how much was forgotten so far, whether what is known holds, and whether the source had no answer a moment ago.
+func (s *Server) state(known *loaded, ok bool, now time.Time) (age uint64, holds, away bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	holds = ok && known.asked.After(s.since)
+	if hearer, is := s.source.(Hearer); is && holds {
+		holds = now.Sub(hearer.Heard()) < SureFor || now.Sub(known.asked) < SureFor
+	}
+	return s.age, holds, now.Sub(s.away) < awayFor
+}
+
+// standsIn notes that the source has no answer. It reports whether what was known is still there: it may have been forgotten during the question.
+func (s *Server) standsIn(before *loaded, now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.away = now
+	known, ok := s.cache.Peek(before.Label)
+	return ok && known == before
+}
+
+// ask asks the source, and keeps the answer.
+func (s *Server) ask(ctx context.Context, l pseudonym.Label, age uint64) (*loaded, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookFor)
+	defer cancel()
+	asked := s.now()
+	e, err := s.source.Pseudonym(ctx, l)
+	if errors.Is(err, pseudonym.ErrNone) {
 		s.cache.Remove(l)
 	}
-	found, err, _ := s.loads.Do(string(l), func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookFor)
-		defer cancel()
-		s.mu.Lock()
-		age := s.age
-		s.mu.Unlock()
-		e, err := s.source.Pseudonym(ctx, l)
-		if err != nil {
-			return nil, err
-		}
-		if !time.Now().Before(e.Expires) {
-			return nil, pseudonym.ErrNone
-		}
-		one, err := s.ready(e)
-		if err != nil {
-			return nil, err
-		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if age == s.age { // else the answer may be older than what was forgotten
-			s.cache.Add(l, one)
-		}
-		return one, nil
-	})
 	if err != nil {
 		return nil, err
 	}
-	return found.(*loaded), nil
+	one, err := s.ready(e)
+	if err != nil {
+		return nil, err
+	}
+	left := time.Duration(e.Left) * time.Second
+	if left == 0 {
+		left = e.Expires.Sub(asked)
+	}
+	one.asked, one.ends = asked, asked.Add(left)
+	if !s.now().Before(one.ends) {
+		return nil, pseudonym.ErrNone
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.away = time.Time{}
+	if age == s.age { // else the answer may be older than what was forgotten
+		s.cache.Add(l, one)
+	}
+	return one, nil
 }
 
 // ready makes the TLS configuration of one pseudonym.
@@ -181,44 +256,50 @@ func Issuers(names ...string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// Forget drops what is known of a label, or of all if it is empty. It ends the connections of those that may not be used any more, once
-// the source has said so.
+// Forget drops what is known of a label; or if it is empty has the source asked for all of them again. It ends the connections of those that may not be
+// used any more, once the source has said so.
 func (s *Server) Forget(ctx context.Context, l pseudonym.Label) {
 	s.mu.Lock()
 	s.age++
 	var open []pseudonym.Label
 	if l == "" {
-		s.cache.Purge()
+		s.since, s.away = s.now(), time.Time{}
 		for one := range s.conns {
 			open = append(open, one)
 		}
 	} else {
 		s.cache.Remove(l)
-		if s.conns[l] != nil {
-			open = append(open, l)
-		}
+		open = append(open, l)
 	}
 	s.mu.Unlock()
-	if len(open) > 0 {
-		go s.recheck(ctx, open)
-	}
+	s.checks.Check(ctx, open...)
 }
 
-// questions bounds how many labels the source is asked for at a time.
+// questions bounds how many labels a source is asked for at a time that can be asked for one only.
 const questions = 32
 
-func (s *Server) recheck(ctx context.Context, open []pseudonym.Label) {
+// ended implements [recheck.Checker].
+func (s *Server) ended(ctx context.Context, labels []pseudonym.Label) (ended []pseudonym.Label, err error) {
+	if b, ok := s.source.(Batcher); ok {
+		return b.Ended(ctx, labels)
+	}
+	var mu sync.Mutex
 	var all errgroup.Group
 	all.SetLimit(questions)
-	for _, l := range open {
+	for _, l := range labels {
 		all.Go(func() error {
-			if _, err := s.load(ctx, l); errors.Is(err, pseudonym.ErrNone) {
-				s.end(l)
+			_, err := s.source.Pseudonym(ctx, l)
+			if !errors.Is(err, pseudonym.ErrNone) {
+				return err
 			}
+			mu.Lock()
+			defer mu.Unlock()
+			ended = append(ended, l)
 			return nil
 		})
 	}
-	_ = all.Wait()
+	err = all.Wait()
+	return ended, err
 }
 
 // end closes the connections of a label.

@@ -262,9 +262,10 @@ func (s *Store) Entry(ctx context.Context, l pseudonym.Label) (*mutual.Entry, er
 	if err != nil {
 		return nil, err
 	}
-	if !p.Valid(s.now()) {
+	now := s.now()
+	if !p.Valid(now) {
 		return nil, pseudonym.ErrNone
 	}
-	return &mutual.Entry{Label: p.Label, Site: p.Site, Capability: p.Capability, Client: p.Client, Expires: p.Expires,
+	return &mutual.Entry{Label: p.Label, Site: p.Site, Capability: p.Capability, Client: p.Client, Expires: p.Expires, Left: int64(p.Expires.Sub(now) / time.Second),
 		Chain: append([][]byte{p.Certificate}, s.o.Issuer.Chain()...), Key: p.Key}, nil
 }

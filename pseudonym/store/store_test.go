@@ -25,6 +25,7 @@ import (
 	"heddle/pseudonym/ca/catest"
 	"heddle/pseudonym/database"
 	"heddle/pseudonym/mutual"
+	"heddle/pseudonym/recheck"
 	"heddle/pseudonym/work"
 )
 
@@ -322,6 +323,41 @@ func TestTenantsGetTheirOwnOnly(t *testing.T) {
 		}
 		if w.Code != http.StatusOK && strings.Contains(w.Body.String(), "news") {
 			t.Errorf("%s: %s", name, w.Body)
+		}
+	}
+}
+
+// A tenant that asks which of many labels ended learns no more than when it asks for each.
+func TestTenantsAskForMany(t *testing.T) {
+	s := newShelf(t)
+	var labels []pseudonym.Label // of it, revoked, another tenant's, nobody's
+	for i, site := range []string{"news.example", "news.example", "shop.example"} {
+		r, err := s.Register(t.Context(), site, ca.KeyID{byte(i + 1)}, pseudonym.NewOwner())
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, _ := zone.Label(r.Name)
+		labels = append(labels, l)
+	}
+	labels = append(labels, pseudonym.NewLabel())
+	if err := s.db.Revoke(t.Context(), labels[1], time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		labels []pseudonym.Label
+		status int
+	}{"some": {labels, http.StatusOK}, "too many": {make([]pseudonym.Label, recheck.AtOnce+1), http.StatusBadRequest}} {
+		text, err := json.Marshal(c.labels)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := httptest.NewRequest(http.MethodPost, EndedPath, bytes.NewReader(text))
+		q.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{s.tenants["news.example"]}}
+		w := httptest.NewRecorder()
+		s.Tenants().ServeHTTP(w, q)
+		var ended []pseudonym.Label
+		if w.Code != c.status || w.Code == http.StatusOK && (json.Unmarshal(w.Body.Bytes(), &ended) != nil || !slices.Equal(ended, labels[1:])) {
+			t.Errorf("%s: %d %s", name, w.Code, w.Body)
 		}
 	}
 }

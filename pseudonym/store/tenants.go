@@ -4,10 +4,13 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
 	"heddle/pseudonym"
 	"heddle/pseudonym/ca"
+	"heddle/pseudonym/mutual"
+	"heddle/pseudonym/recheck"
 )
 
 // Tenants ask by these paths, with the certificate whose key the cloud knows.
@@ -16,13 +19,14 @@ const (
 	ChangesPath = "/v1/tenant/changes"
 	SitesPath   = "/v1/tenant/sites"
 	TrustsPath  = "/v1/tenant/trusts"
+	EndedPath   = "/v1/tenant/ended"
 )
 
 // BeatEvery is how often the store says that it is there, in a stream of changes. A sidecar that hears nothing for [BeatFor] asks
 // again, and takes all that it knows for old.
 const (
-	BeatEvery = time.Second
-	BeatFor   = 4 * time.Second
+	BeatEvery = 500 * time.Millisecond
+	BeatFor   = mutual.SureFor
 )
 
 // Changed is one line of the stream of changes: a label; or [pseudonym.Sites]; or an empty one if anything may have changed. A line
@@ -33,7 +37,8 @@ type Changed struct {
 
 // Tenants serves the sidecars of tenants. GET EntryPath+LABEL returns a [heddle/pseudonym/mutual.Entry] of the tenant's own, and GET
 // ChangesPath a line of JSON for each change. GET SitesPath returns the names of all sites, since links to them lead to the linker. PUT
-// TrustsPath takes the sites whose links may lead to pseudonyms of the tenant.
+// TrustsPath takes the sites whose links may lead to pseudonyms of the tenant. POST EndedPath takes labels, and returns those that are no valid pseudonyms
+// of the tenant.
 func (s *Store) Tenants() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+EntryPath+"{label}", s.tenant(s.sendEntry))
@@ -41,6 +46,7 @@ func (s *Store) Tenants() http.Handler {
 	mux.HandleFunc("GET "+ChangesPath, s.tenant(s.sendChanges))
 	mux.HandleFunc("GET "+SitesPath, s.tenant(s.sendSites))
 	mux.HandleFunc("PUT "+TrustsPath, s.tenant(s.takeTrusts))
+	mux.HandleFunc("POST "+EndedPath, s.tenant(s.sendEnded))
 	return mux
 }
 
@@ -115,6 +121,23 @@ func (s *Store) takeTrusts(w http.ResponseWriter, r *http.Request, site string) 
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
+}
+
+// sendEnded tells as little of others' pseudonyms as sendEntry.
+func (s *Store) sendEnded(w http.ResponseWriter, r *http.Request, site string) {
+	var labels []pseudonym.Label
+	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, recheck.AtOnce*64)).Decode(&labels)
+	if err != nil || len(labels) > recheck.AtOnce {
+		http.Error(w, "the labels are no list, or too many", http.StatusBadRequest)
+		return
+	}
+	valid, err := s.o.Database.Valid(r.Context(), labels, s.now())
+	if err != nil {
+		s.o.Log.Error("cannot ask which pseudonyms ended", "error", err)
+		http.Error(w, "the database does not answer", http.StatusServiceUnavailable)
+		return
+	}
+	writeJSON(w, http.StatusOK, slices.DeleteFunc(labels, func(l pseudonym.Label) bool { return valid[l] == site }))
 }
 
 // sendChanges tells of all labels, since those of others tell a tenant nothing.

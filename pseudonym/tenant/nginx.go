@@ -154,6 +154,9 @@ func (n *Nginx) keep(ctx context.Context, ready func()) error {
 			select {
 			case l := <-n.todo:
 				if l == "" {
+					for len(n.todo) > 0 { // all that waits is looked at now
+						<-n.todo
+					}
 					since, waits = time.Time{}, false
 				} else if l != pseudonym.Sites {
 					n.fetch(ctx, l)

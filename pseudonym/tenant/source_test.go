@@ -1,16 +1,21 @@
 package tenant
 
 import (
+	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"heddle/internal/netutil"
@@ -86,6 +91,9 @@ func TestSourceFollowsTheStore(t *testing.T) {
 		told.Store(nil)
 		sites.Store(&[]string{"news.example", "bank.example"})
 		ends <- true // the store starts again
+		if got := <-forgotten; got != "" {
+			t.Errorf("forgot %q, and not that it may miss some", got)
+		}
 	}
 	cancel()
 	<-ended
@@ -227,5 +235,127 @@ func TestSitesAreKnownBeforeAVisit(t *testing.T) {
 	away = false
 	if e, err := s.Pseudonym(t.Context(), l); err != nil || e.Label != l || !s.hosts("shop.example") {
 		t.Errorf("%+v, %v", e, err)
+	}
+}
+
+// A store whose database is gone knows nothing, and another one may.
+func TestSourceAsksAnotherStore(t *testing.T) {
+	l, without, calls := pseudonym.NewLabel(), atomic.Bool{}, atomic.Int64{}
+	with := http.NewServeMux()
+	with.HandleFunc("GET "+store.EntryPath+"{label}", func(w http.ResponseWriter, _ *http.Request) { json.NewEncoder(w).Encode(mutual.Entry{Label: l}) })
+	with.HandleFunc("GET "+store.SitesPath, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "[]") })
+	with.HandleFunc("POST "+store.EndedPath, func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) })
+	var at []string
+	var config *tls.Config
+	for i := range 2 {
+		server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			calls.Add(1)
+			if i == 1 || without.Load() {
+				http.Error(w, "the database does not answer", http.StatusServiceUnavailable)
+				return
+			}
+			with.ServeHTTP(w, r)
+		}))
+		defer server.Close()
+		at, config = append(at, server.Listener.Addr().String()), server.Client().Transport.(*http.Transport).TLSClientConfig
+	}
+	for range 8 { // it begins with either
+		s := newSource(at, config, nil, storeBeats, slog.New(slog.DiscardHandler))
+		if _, err := s.Pseudonym(t.Context(), l); err != nil {
+			t.Error(err)
+		}
+		if ended, err := s.Ended(t.Context(), []pseudonym.Label{l}); err != nil || !slices.Equal(ended, []pseudonym.Label{l}) {
+			t.Errorf("%v, %v", ended, err)
+		}
+	}
+	without.Store(true)
+	s := newSource(at, config, nil, storeBeats, slog.New(slog.DiscardHandler))
+	if _, err := s.Pseudonym(t.Context(), l); !errors.Is(err, errDatabase) || errors.Is(err, mutual.ErrUnsure) {
+		t.Errorf("no store has a database: %v", err)
+	}
+	if before := calls.Load(); s.look(t.Context()) == nil || calls.Load() > before+2 {
+		t.Error("stores without a database are asked again and again")
+	}
+}
+
+// stores are what a sidecar reaches: the first falls silent, and the second tells what it is asked.
+type stores struct {
+	begin  time.Time
+	silent time.Duration // since the begin: the first store, and all if there is no second one
+	second bool
+	entry  *mutual.Entry // revoked once the first store is silent
+}
+
+func (s *stores) RoundTrip(r *http.Request) (*http.Response, error) {
+	answers := func() bool { return time.Since(s.begin) < s.silent || s.second }
+	if !answers() {
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	}
+	first := time.Since(s.begin) < s.silent
+	body, status := io.Reader(strings.NewReader("[]")), http.StatusOK
+	switch {
+	case r.URL.Path == store.ChangesPath:
+		out, in := io.Pipe()
+		go func() {
+			defer in.CloseWithError(io.ErrUnexpectedEOF)
+			for r.Context().Err() == nil {
+				if !first || time.Since(s.begin) < s.silent {
+					io.WriteString(in, "{}\n")
+				}
+				_ = netutil.Sleep(r.Context(), store.BeatEvery)
+			}
+		}()
+		body = out
+	case strings.HasPrefix(r.URL.Path, store.EntryPath) && first:
+		text, _ := json.Marshal(s.entry)
+		body = bytes.NewReader(text)
+	case strings.HasPrefix(r.URL.Path, store.EntryPath):
+		status = http.StatusNotFound
+	case r.URL.Path == store.EndedPath:
+		text, _ := json.Marshal([]pseudonym.Label{s.entry.Label})
+		body = bytes.NewReader(text)
+	}
+	return &http.Response{StatusCode: status, Body: io.NopCloser(body), Request: r}, nil
+}
+
+// The machine of a store falls silent at any time, and a pseudonym is revoked at another one. The sidecar learns of it in time, and admits nobody by it if it
+// reaches no other store.
+func TestRevocationAtAnotherStore(t *testing.T) {
+	const within = 5 * time.Second
+	k := newKeys(t)
+	for _, second := range []bool{true, false} {
+		for silent := time.Minute; silent < time.Minute+store.BeatEvery; silent += 100 * time.Millisecond {
+			synctest.Test(t, func(t *testing.T) {
+				e := *k.Entry
+				e.Left = int64(time.Hour / time.Second)
+				begin := time.Now()
+				s := newSource([]string{"one", "two"}, nil, nil, storeBeats, slog.New(slog.DiscardHandler))
+				s.client.Transport = &stores{begin, silent, second, &e}
+				names, err := mutual.NewServer(zone, s, 10)
+				if err != nil {
+					t.Fatal(err)
+				}
+				told := begin
+				go s.follow(t.Context(), func(l pseudonym.Label) {
+					if names.Forget(t.Context(), l); l == "" && time.Since(begin) > silent && told.Equal(begin) {
+						told = time.Now()
+					}
+				})
+				last := begin
+				for time.Since(begin) < silent+time.Minute {
+					if _, err := names.Pseudonym(t.Context(), tls.ConnectionState{ServerName: k.name}); err == nil {
+						last = time.Now()
+					}
+					time.Sleep(50 * time.Millisecond)
+				}
+				if late := last.Sub(begin) - silent; late > within || late < -time.Second {
+					t.Errorf("another store: %v; it was used for %v after it was revoked", second, late)
+				}
+				if late := told.Sub(begin) - silent; late < 0 || late > within {
+					t.Errorf("another store: %v; open connections were looked at after %v", second, late)
+				}
+			})
+		}
 	}
 }

@@ -35,6 +35,8 @@ func (w way) Route(context.Context, pseudonym.Label) (gateway.Place, error) {
 	return gateway.Place{Addresses: []string{string(w)}}, nil
 }
 
+func (way) Ended(context.Context, []pseudonym.Label) ([]pseudonym.Label, error) { return nil, nil }
+
 // run serves on a port of its own until the test ends.
 func run(t testing.TB, serve func(context.Context, net.Listener) error) (at string) {
 	t.Helper()

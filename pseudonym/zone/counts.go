@@ -14,6 +14,8 @@ type Counts struct {
 	Answers uint64 `json:"answers"` // about names of the zone
 	Unknown uint64 `json:"unknown"` // of them, that there is no such name
 	Refused uint64 `json:"refused"` // about other zones, or in a way that it does not serve
+	// AnswerAge is how old the oldest answer of the database is, in seconds, that stands in for it in pseudo-addresses; 0 while it answers.
+	AnswerAge int64 `json:"answer_age_s"`
 }
 
 // note counts an answer. A nil counter counts none.
@@ -32,5 +34,5 @@ func (c *Counter) note(m *dns.Msg) {
 
 // Counts returns the state.
 func (c *Counter) Counts() Counts {
-	return Counts{c.answers.Load(), c.unknown.Load(), c.refused.Load()}
+	return Counts{Answers: c.answers.Load(), Unknown: c.unknown.Load(), Refused: c.refused.Load()}
 }

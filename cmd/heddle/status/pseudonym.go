@@ -17,8 +17,13 @@ import (
 func cloudText(b *strings.Builder, name string, s *cloud.Status) {
 	fmt.Fprintf(b, "%s: running\n  pseudonyms of %s\n", name, s.Zone)
 	if g := s.Gateway; g != nil {
-		fmt.Fprintf(b, "  gateway: %s open, %s relayed with %s up and %s down, %s passed, %s moved; refused: %s; failed: %s\n", text.About(g.Live, "connection"), text.Quantity(g.Relayed),
-			text.Size(g.BytesUp), text.Size(g.BytesDown), text.Quantity(g.Passed), text.Quantity(g.Moved), text.Quantity(g.Refused), text.Quantity(g.Failed))
+		fmt.Fprintf(b, "  gateway: %s open, %s relayed with %s up and %s down, %s passed, %s moved; encrypted names: %s; refused: %s; failed: %s\n", text.About(g.Live, "connection"), text.Quantity(g.Relayed),
+			text.Size(g.BytesUp), text.Size(g.BytesDown), text.Quantity(g.Passed), text.Quantity(g.Moved), text.Quantity(g.Encrypted), text.Quantity(g.Refused), text.Quantity(g.Failed))
+		answerAge(b, g.AnswerAge)
+	}
+	if n := s.Switch; n != nil {
+		fmt.Fprintf(b, "  switch: %s led, %s to the gateway; dropped: %s of unknown addresses, %s refused, %s without a route\n", text.Quantity(n.Led), text.Quantity(n.Own),
+			text.Quantity(n.Unknown), text.Quantity(n.Refused), text.Quantity(n.Unreachable))
 	}
 	if n := s.Store; n != nil {
 		fmt.Fprintf(b, "  store: %s registered, %s renewed, %s revoked; refused: %s; failed: %s\n", text.Quantity(n[store.Registered]), text.Quantity(n[store.Renewed]),
@@ -32,6 +37,14 @@ func cloudText(b *strings.Builder, name string, s *cloud.Status) {
 	}
 	if d := s.DNS; d != nil {
 		fmt.Fprintf(b, "  nameserver: %s answered, %s refused\n", text.Quantity(d.Answers), text.Quantity(d.Refused))
+		answerAge(b, d.AnswerAge)
+	}
+}
+
+// answerAge prints how old what stands in for the database is.
+func answerAge(b *strings.Builder, seconds int64) {
+	if seconds > 0 {
+		fmt.Fprintf(b, "    the database does not answer; its answers of up to %s ago stand in\n", text.About(int(seconds), "second"))
 	}
 }
 
