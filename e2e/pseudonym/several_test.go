@@ -3,6 +3,7 @@ package pseudonym
 import (
 	"context"
 	"fmt"
+	"html"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -35,17 +36,19 @@ type twins struct {
 	parts    map[string][2]*peer.Process
 	metrics  map[string][2]string // where each says its numbers, on its host
 	sidecars [2]netip.AddrPort
+	postgres *pgtest.Server
 }
 
 // newTwins starts a cloud.
 func newTwins(t *testing.T) *twins {
 	t.Helper()
 	t.Parallel()
-	database := pgtest.Start(t).Database(t)
+	postgres := pgtest.Start(t)
+	database := postgres.Database(t)
 	spec := lab.Cloud("cloud", "news")
 	spec.Hosts[0].Nameservers = gateways
 	spec.Links[1].B.Addrs = append(spec.Links[1].B.Addrs, netip.PrefixFrom(gateways[1], 24))
-	w := &twins{world: world{Overlay: labtest.UpOverlay(t, spec), t: t, dir: filepath.Join(t.TempDir(), "cloud")}, parts: map[string][2]*peer.Process{}, metrics: map[string][2]string{}}
+	w := &twins{world: world{Overlay: labtest.UpOverlay(t, spec), t: t, dir: filepath.Join(t.TempDir(), "cloud")}, parts: map[string][2]*peer.Process{}, metrics: map[string][2]string{}, postgres: postgres}
 	var err error
 	if w.cloud, err = peer.NewCloud(t.Context(), w.Overlay.Overlay, w.dir, gateway); err != nil {
 		t.Fatal(err)
@@ -112,7 +115,7 @@ func (w *twins) serve(i int, part, database string) {
 	w.parts[part], w.metrics[part] = running, metrics
 }
 
-// host starts the site's server and its two sidecars, which have one key.
+// host starts the site's server and its two sidecars, which have one key; and one of the shop, which says that the shop trusts the news.
 func (w *twins) host(database string) {
 	w.t.Helper()
 	inside := w.Host("news").Addrs()[0]
@@ -122,19 +125,24 @@ func (w *twins) host(database string) {
 	key := filepath.Join(w.t.TempDir(), "tenant.pem")
 	id := strings.TrimSpace(w.Run("news", "pseudonym", "tenant", "key", "--identity", key))
 	file := w.settings(0, "command", "127.0.0.1:0", database)
-	other := strings.TrimSpace(w.Run("news", "pseudonym", "tenant", "key", "--identity", filepath.Join(w.t.TempDir(), "other.pem")))
-	w.Run("cloud", "pseudonym", "tenant", "add", file, shop, "--address", "127.0.0.1:1", "--key", other) // nobody visits it
+	otherKey, otherAt := filepath.Join(w.t.TempDir(), "other.pem"), netip.AddrPortFrom(inside, 6443)
+	other := strings.TrimSpace(w.Run("news", "pseudonym", "tenant", "key", "--identity", otherKey))
+	w.Run("cloud", "pseudonym", "tenant", "add", file, shop, "--address", otherAt.String(), "--key", other)
 	w.Run("cloud", "pseudonym", "tenant", "add", file, news, "--address", w.sidecars[0].String(), "--address", w.sidecars[1].String(), "--key", id)
 	if out := w.Run("cloud", "pseudonym", "tenant", "list", file); !strings.Contains(out, fmt.Sprintf("%v, %v", w.sidecars[0], w.sidecars[1])) {
 		w.t.Errorf("tenant list: %s", out)
 	}
+	sidecar := func(key string, at netip.AddrPort, more ...string) *peer.Process {
+		return w.Start("news", "listening on", append([]string{"pseudonym", "tenant", "run", "--zone", zone, "--root", w.cloud.Root(), "--identity", key, "--to", "http://127.0.0.1:80",
+			"--store", fmt.Sprintf("%v:%d", near, tenantPorts[0]), "--store", fmt.Sprintf("%v:%d", near, tenantPorts[1]), "--listen", at.String(),
+			"--gateway-from", netip.PrefixFrom(near, near.BitLen()).String()}, more...)...)
+	}
 	var running [2]*peer.Process
 	for twin := range running {
-		running[twin] = w.Start("news", "listening on", "pseudonym", "tenant", "run", "--zone", zone, "--root", w.cloud.Root(), "--identity", key, "--to", "http://127.0.0.1:80",
-			"--store", fmt.Sprintf("%v:%d", near, tenantPorts[0]), "--store", fmt.Sprintf("%v:%d", near, tenantPorts[1]), "--listen", w.sidecars[twin].String(),
-			"--gateway-from", netip.PrefixFrom(near, near.BitLen()).String())
+		running[twin] = sidecar(key, w.sidecars[twin])
 	}
 	w.parts[sidecarPart] = running
+	sidecar(otherKey, otherAt, "--trusts", news)
 }
 
 // visit visits by one gateway, or by any for -1.
@@ -153,6 +161,21 @@ func (w *twins) near(r registered, twin int) (ok, refused bool) {
 	w.t.Helper()
 	out, err := w.Host("cloud").Command(w.t.Context(), "curl", append([]string{"-sS", "--max-time", "60", "--haproxy-protocol", "--connect-to", "::" + w.sidecars[twin].String(), r.URL}, r.Files()...)...).Output()
 	return err == nil && string(out) == text(news), err != nil && len(out) == 0
+}
+
+// link follows a link in a page of the news to the shop, and fails unless the linker leads to the client's own pseudonym of that.
+func (w *twins) link(from, to registered) error {
+	page, _, err := w.curl(from, from.To("/links.html"))
+	links := toLinker.FindAllString(page, -1)
+	if err != nil || len(links) == 0 {
+		return fmt.Errorf("the page has no link to the shop: %w, %s", err, page)
+	}
+	entrance := registered{Dir: filepath.Join(filepath.Dir(from.Dir), "store."+zone)} // by which the linker knows the person
+	page, status, err := w.curl(entrance, html.UnescapeString(links[0]), "-D", "-")
+	if err != nil || status != 303 || !strings.Contains(page, "https://"+to.Name+"/") {
+		return fmt.Errorf("the linker answers %d, %w: %s", status, err, page)
+	}
+	return nil
 }
 
 // number asks a process of the cloud for one of its metrics, 0 for none.
@@ -224,6 +247,16 @@ func TestTwoOfEachPart(t *testing.T) {
 			t.Errorf("sidecar %d does not serve\n%s", twin, w.parts[sidecarPart][twin].Log())
 		}
 	}
+	other := w.get(shop)
+	for twin := range 2 { // clients come by either
+		polltest.Until(t, func() error {
+			err := w.link(r, other)
+			if err == nil && w.number(storePart, twin, "heddle_pseudonym_linker_led") == 0 {
+				err = fmt.Errorf("linker %d led nobody", twin)
+			}
+			return err
+		})
+	}
 	w.Run("client", "pseudonym", "revoke", news)
 	for twin := range 2 {
 		polltest.Await(t, fmt.Sprint("the revocation at gateway ", twin), func() bool { _, refused := w.visit(r, twin); return refused })
@@ -272,6 +305,13 @@ func TestOneOfEachPartIsKilled(t *testing.T) {
 	for range 8 { // each time the gateway may try the sidecar first that is gone
 		if ok, _ := w.visit(again, -1); !ok {
 			t.Error("a visit by the other processes fails")
+		}
+	}
+	other := w.get(shop)
+	polltest.Until(t, func() error { return w.link(again, other) })
+	for range 8 { // each time the gateway may try the linker first that is gone
+		if err := w.link(again, other); err != nil {
+			t.Error(err)
 		}
 	}
 }

@@ -81,8 +81,9 @@ func (s *source) connect(ctx context.Context, _, _ string) (net.Conn, error) {
 	return &storeConn{c, at}, nil
 }
 
-// Errors that a store answers with.
+// Errors that a store answers with, and that there was no answer.
 var (
+	errLost     = errors.New("no answer came")
 	errDatabase = errors.New("the store's database does not answer")
 	errStranger = fmt.Errorf("the cloud does not know this tenant: %w", pseudonym.ErrNone)
 )
@@ -93,12 +94,16 @@ func (s *source) get(ctx context.Context, path string) (*http.Response, error) {
 
 // ask asks a store; if that has no database, those that may have one.
 func (s *source) ask(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
-	for {
+	for lost := false; ; {
 		r, by, err := s.askOne(ctx, method, path, body)
-		if !errors.Is(err, errDatabase) || by == nil || !s.dialer.Leave(by.at, s.stores) {
+		switch {
+		case errors.Is(err, errDatabase) && by != nil && s.dialer.Leave(by.at, s.stores):
+			by.Close()
+		case errors.Is(err, errLost) && !lost && ctx.Err() == nil: // such as by a question beside it
+			lost = true
+		default:
 			return r, err
 		}
-		by.Close()
 	}
 }
 
@@ -115,7 +120,7 @@ func (s *source) askOne(ctx context.Context, method, path string, body []byte) (
 	}
 	r, err := s.client.Do(q)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, fmt.Errorf("%w: %w", errLost, err)
 	}
 	switch r.StatusCode {
 	case http.StatusOK, http.StatusNoContent:
