@@ -36,26 +36,41 @@ func resolve(host *lab.Host, q *dns.Msg) (m *dns.Msg, err error) {
 	return m, err
 }
 
-// hello waits for the key for encrypted hellos in the record of the store, which is that of all names.
+// record returns the HTTPS record of a name.
+func (w *world) record(name string) *dns.HTTPS {
+	w.t.Helper()
+	m, err := resolve(w.Host("client"), new(dns.Msg).SetQuestion(dns.Fqdn(name), dns.TypeHTTPS))
+	if err != nil || len(m.Answer) != 1 {
+		w.t.Fatalf("%s: %v, %v", name, m, err)
+	}
+	return m.Answer[0].(*dns.HTTPS)
+}
+
+// keyOf returns the key for encrypted hellos in a record, or nil.
+func keyOf(record *dns.HTTPS) []byte {
+	for _, value := range record.Value {
+		if e, ok := value.(*dns.SVCBECHConfig); ok {
+			return e.ECH
+		}
+	}
+	return nil
+}
+
+// hello waits for the key for encrypted hellos in the record of the store.
 func (w *world) hello() (list []byte) {
 	w.t.Helper()
 	polltest.Await(w.t, "the HTTPS record has a key", func() bool {
-		m, err := resolve(w.Host("client"), new(dns.Msg).SetQuestion("store."+zone+".", dns.TypeHTTPS))
-		if err != nil || len(m.Answer) != 1 {
-			return false
-		}
-		for _, value := range m.Answer[0].(*dns.HTTPS).Value {
-			if e, ok := value.(*dns.SVCBECHConfig); ok {
-				list = e.ECH
-			}
-		}
+		list = keyOf(w.record("store." + zone))
 		return list != nil
 	})
 	return list
 }
 
-// fetch is a client of crypto/tls that encrypts its hellos.
-func (w *world) fetch(files registered, list []byte) (page string, state *tls.ConnectionState, err error) {
+// byIPv4 is where clients with IPv4 come to.
+var byIPv4 = netip.AddrPortFrom(gateway, 443)
+
+// fetch is a client of crypto/tls that encrypts its hellos, if it has the list of keys.
+func (w *world) fetch(files registered, list []byte, to netip.AddrPort) (page string, state *tls.ConnectionState, err error) {
 	w.t.Helper()
 	own, err := tls.LoadX509KeyPair(filepath.Join(files.Dir, "cert.pem"), filepath.Join(files.Dir, "key.pem"))
 	if err != nil {
@@ -69,7 +84,7 @@ func (w *world) fetch(files registered, list []byte) (page string, state *tls.Co
 	config.RootCAs.AppendCertsFromPEM(root)
 	by := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true, DialContext: func(context.Context, string, string) (c net.Conn, err error) {
 		err = w.Host("client").Do(func() error {
-			c, err = net.Dial("tcp", netip.AddrPortFrom(gateway, 443).String())
+			c, err = net.Dial("tcp", to.String())
 			return err
 		})
 		return c, err
@@ -94,12 +109,12 @@ func TestNetworkDoesNotSeeThePseudonym(t *testing.T) {
 
 	old := slices.Clone(list)
 	old[len(old)/2-10] ^= 1 // of the public key
-	_, _, err := w.fetch(r, old)
+	_, _, err := w.fetch(r, old, byIPv4)
 	var rejected *tls.ECHRejectionError
 	if !errors.As(err, &rejected) || !bytes.Equal(rejected.RetryConfigList, list) {
 		t.Errorf("an old key: %v", err)
 	}
-	page, state, err := w.fetch(r, list)
+	page, state, err := w.fetch(r, list, byIPv4)
 	if err != nil || page != text(news) || !state.ECHAccepted {
 		t.Errorf("%q, %v\n%s", page, err, w.sidecars[news].Log())
 	}

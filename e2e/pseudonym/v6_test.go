@@ -1,6 +1,7 @@
 package pseudonym
 
 import (
+	"bytes"
 	"fmt"
 	"net/netip"
 	"path/filepath"
@@ -8,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/gopacket/gopacket/layers"
+	"github.com/miekg/dns"
 
 	"heddle/internal/polltest"
 	"heddle/lab"
@@ -127,5 +129,58 @@ func TestPseudoAddresses(t *testing.T) {
 	}
 	if page, status, err := w.curl(visits[shop], visits[shop].URL, "-6"); err != nil || status != 200 || !strings.Contains(page, text(shop)) {
 		t.Errorf("after a new start: %d, %v, %s\n%s", status, err, page, serving.Log())
+	}
+}
+
+// pseudoAddress asks for an address of a name.
+func (w *world) pseudoAddress(name string) netip.Addr {
+	w.t.Helper()
+	m, err := resolve(w.Host("client"), new(dns.Msg).SetQuestion(dns.Fqdn(name), dns.TypeAAAA))
+	if err != nil || len(m.Answer) != 1 {
+		w.t.Fatalf("%s: %v, %v", name, m, err)
+	}
+	a, _ := netip.AddrFromSlice(m.Answer[0].(*dns.AAAA).AAAA)
+	return a
+}
+
+// A client that encrypts names whenever the HTTPS record has a key reaches sites by pseudo-addresses too, where nobody could open its hellos. The records
+// of all names are alike, and those of the cloud's own names keep the key.
+func TestPseudoAddressesForAClientWithECH(t *testing.T) {
+	for _, mode := range []string{"auto", "v6"} {
+		t.Run(mode, func(t *testing.T) {
+			w := withIPv6(t, "news")
+			w.set(`# gateway-mode = "auto"`, fmt.Sprintf("gateway-mode = %q", mode), `# v6-prefix = "2001:db8:77:1::/64"`, fmt.Sprintf("v6-prefix = %q", lab.CloudPrefix),
+				`# v6-device = "eth0"`, `v6-device = "isp"`, `listen = [":443"]`, `listen = [":443", ":8443"]`, `# metrics = "127.0.0.1:9480"`, `metrics = "`+gatewayMetrics+`"`)
+			w.serveAll()
+			w.webServer(news, "news")
+			sidecar := w.cloud.At("news", news, w.Host("news").Addrs()[0])
+			sidecar.Listen, sidecar.Addresses = netip.MustParseAddrPort("[::]:8443"), []string{"v6:" + lab.CloudSite6(1).String()}
+			if _, err := w.cloud.Add(t.Context(), sidecar); err != nil {
+				t.Fatal(err)
+			}
+			r := w.get(news)
+			nobody := strings.Repeat("a", 26) + "." + zone
+			own := w.hello()
+			polltest.Await(t, "the switch leads the site's packets", func() bool {
+				_, status, err := w.curl(r, strings.Replace(r.URL, r.Name+"/", r.Name+":8443/", 1), "-6")
+				return err == nil && status == 200
+			})
+			list := keyOf(w.record(r.Name))
+			if other := keyOf(w.record(nobody)); !bytes.Equal(list, other) {
+				t.Errorf("the record of a name has the key %x, and that of one that nobody has %x", list, other)
+			}
+			relayed := number(w, gatewayMetrics, "heddle_pseudonym_gateway_relayed")
+			page, state, err := w.fetch(r, list, netip.AddrPortFrom(w.pseudoAddress(r.Name), 8443))
+			if err != nil || page != text(news) || state.ECHAccepted {
+				t.Errorf("%q, %v, %+v", page, err, state)
+			}
+			if n := number(w, gatewayMetrics, "heddle_pseudonym_gateway_relayed"); n != relayed {
+				t.Errorf("the gateway relayed %v connections", n-relayed)
+			}
+			linker := registered{Dir: r.Dir, URL: "https://linker." + zone + "/"}
+			if _, state, err := w.fetch(linker, own, byIPv4); err != nil || !state.ECHAccepted {
+				t.Errorf("the cloud's own name: %v, %+v", err, state)
+			}
+		})
 	}
 }

@@ -43,6 +43,7 @@ type addresses struct {
 
 	ring    atomic.Pointer[address.Ring]
 	newest  atomic.Int64                      // number of the newest key
+	begun   atomic.Pointer[time.Time]         // since when there was always a key
 	numbers atomic.Pointer[map[string]uint16] // of sites with an address of IPv6
 	db      atomic.Pointer[database.DB]       // while it is open
 
@@ -111,6 +112,15 @@ func ringOf(rows []database.AddressKey) (*address.Ring, error) {
 	return address.NewRing(epochs...)
 }
 
+// begunAt returns when the first key was made that others followed before it was stale.
+func begunAt(rows []database.AddressKey) *time.Time {
+	i := 0
+	for i+1 < len(rows) && rows[i].Number-rows[i+1].Number <= addressStale {
+		i++
+	}
+	return &rows[i].Created
+}
+
 // look is take within the time for an answer of the database.
 func (a *addresses) look(ctx context.Context, db *database.DB, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, helloFor)
@@ -138,6 +148,7 @@ func (a *addresses) take(ctx context.Context, db *database.DB, now time.Time) er
 		if err != nil {
 			return err
 		}
+		a.begun.Store(begunAt(rows))
 		a.ring.Store(ring)
 		a.newest.Store(rows[0].Number)
 	}
@@ -205,6 +216,20 @@ func (a *addresses) keep(ctx context.Context, open opener) {
 // published reports whether names have pseudo-addresses: a switch has made a key, and has not been away for long.
 func (a *addresses) published(now time.Time) bool {
 	return a.ring.Load() != nil && a.newest.Load()+addressStale >= now.Unix()/int64(addressPeriod/time.Second)
+}
+
+// publishing reports whether the gateway opens encrypted hellos for all names, and whether these have pseudo-addresses. A site that a switch leads
+// packets to has no key for such hellos, and refuses them, so it is one or the other. hellos is since when there were keys for them in DNS: in
+// mode auto names lead to the gateway until nobody has such a record any more. A gateway of mode v6 takes no connections of sites.
+func (a *addresses) publishing(now, hellos time.Time) (opens, fresh bool) {
+	if fresh = a.published(now); a.o.Mode == gateway.V6 {
+		return false, fresh
+	}
+	if !fresh {
+		return true, false
+	}
+	begun := *a.begun.Load()
+	return false, hellos.IsZero() || !hellos.Add(helloAfter).Before(begun) || !now.Before(begun.Add(helloKeep))
 }
 
 // fresh returns an address for one answer about a name, such as [zone.Options] want. Names that nobody has, those of sites that the switch

@@ -17,6 +17,7 @@ import (
 	"heddle/pseudonym/address"
 	"heddle/pseudonym/ca"
 	"heddle/pseudonym/database"
+	"heddle/pseudonym/gateway"
 )
 
 var testPrefix = netip.MustParsePrefix("2001:db8:77:1::/64")
@@ -142,7 +143,7 @@ func TestAnswersTellNothing(t *testing.T) {
 	o.Gateways = []netip.Addr{netip.MustParseAddr("192.0.2.1")}
 	s, err := newZone(o, nil, a.answer.fresh)
 	if err == nil {
-		err = errors.Join(s.Publish(nil), s.PublishFresh(true))
+		err = errors.Join(s.Publish(nil, nil), s.PublishFresh(true))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -192,6 +193,41 @@ func TestAnswersTellNothing(t *testing.T) {
 		if got := a.leads(name); (got != gatewayNumber) != (which == "of the news") {
 			t.Errorf("%s leads to %d", which, got)
 		}
+	}
+}
+
+// A name has a key for encrypted hellos, which the gateway opens, or pseudo-addresses, and it has these only once nobody has the key any more.
+func TestNoKeyForHellosBesideAddresses(t *testing.T) {
+	start := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	before, now := start.Add(-helloAfter-1), start.Add(time.Minute)
+	for name, c := range map[string]struct {
+		mode         gateway.Mode
+		hellos, now  time.Time
+		opens, fresh bool
+	}{
+		"a new cloud":                      {gateway.Auto, start.Add(-helloAfter), now, false, true},
+		"a cloud without keys for hellos":  {gateway.Auto, time.Time{}, now, false, true},
+		"the key was in DNS":               {gateway.Auto, before, now, false, false},
+		"it was there long ago":            {gateway.Auto, before, start.Add(helloKeep), false, true},
+		"sites have addresses for days":    {"", start.Add(8 * addressPeriod), start.Add(9 * addressPeriod), false, true},
+		"no switch runs any more":          {gateway.Auto, before, start.Add(13 * addressPeriod), true, false},
+		"mode v6, the key was in DNS":      {gateway.V6, before, now, false, true},
+		"mode v6, no switch runs any more": {gateway.V6, before, start.Add(13 * addressPeriod), false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newAddressed(t)
+			a.answer.o.Mode = c.mode
+			if opens, fresh := a.answer.publishing(now, c.hellos); opens != (c.mode != gateway.V6) || fresh {
+				t.Errorf("before there is a switch hellos are opened %v, and addresses are given %v", opens, fresh)
+			}
+			a.look(start.Add(-5 * addressPeriod)) // of a switch that ran before
+			for at := start; !at.After(c.now) && at.Before(start.Add(10*addressPeriod)); at = at.Add(addressPeriod) {
+				a.look(at)
+			}
+			if opens, fresh := a.answer.publishing(c.now, c.hellos); opens != c.opens || fresh != c.fresh {
+				t.Errorf("hellos are opened: %v, want %v; addresses are given: %v, want %v", opens, c.opens, fresh, c.fresh)
+			}
+		})
 	}
 }
 

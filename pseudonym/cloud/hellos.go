@@ -137,6 +137,14 @@ func (h *hellos) published(now time.Time) []byte {
 	return nil
 }
 
+// since returns when the oldest key was made that is known, or the zero time.
+func (h *hellos) since() time.Time {
+	if all := h.all.Load(); all != nil && len(*all) > 0 {
+		return (*all)[len(*all)-1].Created
+	}
+	return time.Time{}
+}
+
 // retry tells a client whose key is too old the one to use.
 func (h *hellos) retry(*tls.ClientHelloInfo) ([]tls.EncryptedClientHelloKey, error) {
 	list := h.published(time.Now())

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"sync"
 	"time"
 
 	"heddle/internal/netutil"
@@ -46,7 +47,8 @@ func Zone(ctx context.Context, o Options) (*zone.Server, error) {
 	if err := h.look(ctx, db, time.Now()); err != nil {
 		return nil, err
 	}
-	return s, s.Publish(h.published(time.Now()))
+	list := h.published(time.Now())
+	return s, s.Publish(list, list)
 }
 
 // ServeZone answers questions about the zone until ctx ends.
@@ -69,12 +71,21 @@ func (c *Cloud) ServeZone(ctx context.Context, packets net.PacketConn, streams n
 		case <-ctx.Done():
 		}
 	}
+	plain := sync.OnceFunc(func() {
+		c.o.Log.Info("clients cannot encrypt the names of sites while these have pseudo-addresses", "hint", "without v6-prefix they can")
+	})
 	publish := func() {
-		err := s.Publish(c.hellos.published(time.Now()))
+		now := time.Now()
+		list := c.hellos.published(now)
+		wild, fresh := list, false
 		if c.addresses != nil {
-			err = errors.Join(err, s.PublishFresh(c.addresses.published(time.Now())))
+			var opens bool
+			if opens, fresh = c.addresses.publishing(now, c.hellos.since()); !opens {
+				wild = nil
+				plain()
+			}
 		}
-		if err != nil {
+		if err := errors.Join(s.Publish(list, wild), s.PublishFresh(fresh)); err != nil {
 			c.o.Log.Error("the zone cannot be signed", "error", err)
 		}
 	}
@@ -132,7 +143,7 @@ func UpdateZone(ctx context.Context, o Options, send func(context.Context, *zone
 			_ = netutil.Sleep(ctx, helloTick)
 			continue
 		}
-		if err = s.Publish(list); err == nil {
+		if err = s.Publish(list, list); err == nil {
 			err = send(ctx, s)
 		}
 		switch {

@@ -22,6 +22,9 @@ const (
 	zoneTTL     = 3600
 )
 
+// wildcard is the label of all names that are not the cloud's own.
+const wildcard = "*"
+
 // content is all records of a zone. Nobody changes it once it is made.
 type content struct {
 	apex  string
@@ -42,7 +45,7 @@ func newContent(o Options, apex string, p published, now time.Time) *content {
 	for _, server := range servers {
 		c.add(&dns.NS{Hdr: header(apex, dns.TypeNS, zoneTTL), Ns: dns.Fqdn(server)})
 	}
-	for _, label := range append(own, "*") {
+	for _, label := range append(own, wildcard) {
 		name := label + "." + apex
 		for _, a := range o.Gateways {
 			if a.Is4() {
@@ -53,8 +56,12 @@ func newContent(o Options, apex string, p published, now time.Time) *content {
 		}
 		// A browser that reads it comes by TLS at once (RFC 9460, section 9.5), and hides the name (RFC 9848).
 		values := []dns.SVCBKeyValue{&dns.SVCBAlpn{Alpn: []string{"h2", "http/1.1"}}}
-		if len(p.hello) > 0 {
-			values = append(values, &dns.SVCBECHConfig{ECH: p.hello})
+		list := p.own
+		if label == wildcard {
+			list = p.wild
+		}
+		if len(list) > 0 {
+			values = append(values, &dns.SVCBECHConfig{ECH: list})
 		}
 		c.add(&dns.HTTPS{SVCB: dns.SVCB{Hdr: header(name, dns.TypeHTTPS, addressTTL), Priority: 1, Target: ".", Value: values}})
 	}

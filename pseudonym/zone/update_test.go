@@ -112,7 +112,7 @@ func TestUpdateBIND(t *testing.T) {
 	label := string(pseudonym.NewLabel()) + ".cloud.example."
 	for _, s := range []*Server{server(t), server(t, func(o *Options) { o.Gateways = o.Gateways[1:2] }), server(t)} {
 		for _, list := range [][]byte{nil, ech.List(key.Config())} {
-			if err := s.Publish(list); err != nil {
+			if err := s.Publish(list, list); err != nil {
 				t.Fatal(err)
 			}
 			if err := s.Update(t.Context(), at, k); err != nil {

@@ -65,14 +65,14 @@ func New(o Options) (*Server, error) {
 
 // published is what changes while a nameserver runs.
 type published struct {
-	hello []byte // the ECHConfigList of HTTPS records, or none
-	fresh bool   // names of the wildcard have an address of IPv6 for each answer
+	own, wild []byte // the ECHConfigList of HTTPS records, or none: of the cloud's own names, and of the wildcard
+	fresh     bool   // names of the wildcard have an address of IPv6 for each answer
 }
 
-// Publish has HTTPS records tell the configuration by which clients encrypt their hellos, an ECHConfigList, or none. It is the same for
-// all names.
-func (s *Server) Publish(list []byte) error {
-	return s.publish(func(p *published) { p.hello = list })
+// Publish has HTTPS records tell the configuration by which clients encrypt their hellos, an ECHConfigList, or none: own is for the cloud's own names,
+// and wild for all names of the wildcard, which are alike.
+func (s *Server) Publish(own, wild []byte) error {
+	return s.publish(func(p *published) { p.own, p.wild = own, wild })
 }
 
 // PublishFresh has each answer about a name of the wildcard tell an address of its own, or ends that.
@@ -85,7 +85,7 @@ func (s *Server) publish(change func(*published)) error {
 	defer s.mu.Unlock()
 	before := s.content.Load().published
 	p := before
-	if change(&p); p.fresh == before.fresh && bytes.Equal(p.hello, before.hello) {
+	if change(&p); p.fresh == before.fresh && bytes.Equal(p.own, before.own) && bytes.Equal(p.wild, before.wild) {
 		return nil
 	}
 	return s.refresh(p, time.Now())
