@@ -3,15 +3,14 @@ package zone
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/miekg/dns"
 
-	"heddle/internal/polltest"
 	"heddle/internal/tcptest"
 	"heddle/pseudonym"
 	"heddle/pseudonym/ech"
@@ -51,56 +50,19 @@ func TestReadKey(t *testing.T) {
 	}
 }
 
-// bind runs BIND with an empty zone, which a key may update.
-func bind(t *testing.T) (at string) {
-	t.Helper()
-	named, err := exec.LookPath("named")
-	if err != nil { // Debian keeps it out of the PATH of most users
-		named, err = exec.LookPath("/usr/sbin/named")
+// Each nameserver answers as the own one does, after each change, and keeps what is its own.
+func TestUpdate(t *testing.T) {
+	const refused, unknown = "it answers REFUSED", "it takes no update"
+	// What each says about a zone that nobody may update, and about one that is not there.
+	for name, why := range map[string][2]string{"BIND": {refused, unknown}, "Knot": {unknown, "it answers NOTAUTH"}, "PowerDNS": {refused, unknown}} {
+		t.Run(name, func(t *testing.T) {
+			testUpdate(t, nameservers[name], map[pseudonym.Zone]string{"fixed.example": why[0], "other.example": why[1]})
+		})
 	}
-	if err != nil {
-		t.Skip("typed skip: no named: apt-get install bind9")
-	}
-	free := tcptest.Nobody(t)
-	at, port := free.String(), free.Port()
-	dir := t.TempDir()
-	for name, text := range map[string]string{
-		"zone": "$TTL 60\n@ SOA ns1.example.net. hostmaster.example.net. 1 3600 600 86400 60\n@ NS ns1.example.net.\nold A 198.51.100.7\n",
-		"named.conf": fmt.Sprintf(bindKey, secret) + fmt.Sprintf(`options { directory %q; listen-on port %d { 127.0.0.1; }; listen-on-v6 { none; }; pid-file none; session-keyfile none;
-			recursion no; dnssec-validation no; notify no; }; controls {};
-			zone "cloud.example" { type primary; file "zone"; allow-update { key "cloud"; }; };
-			zone "fixed.example" { type primary; file "fixed"; };`, dir, port),
-		"fixed": "$TTL 60\n@ SOA ns1.example.net. hostmaster.example.net. 1 3600 600 86400 60\n@ NS ns1.example.net.\n",
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	log, err := os.Create(filepath.Join(dir, "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), named, "-f", "-g", "-n", "1", "-c", filepath.Join(dir, "named.conf"))
-	cmd.Stderr = log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { // the context ends it
-		_ = cmd.Wait()
-		if text, _ := os.ReadFile(log.Name()); t.Failed() {
-			t.Logf("%s", text)
-		}
-	})
-	polltest.Await(t, "BIND answers", func() bool {
-		m, err := dns.Exchange(new(dns.Msg).SetQuestion("old.cloud.example.", dns.TypeA), at)
-		return err == nil && len(m.Answer) == 1
-	})
-	return at
 }
 
-// BIND answers as the own nameserver does, after each change, and keeps what is its own.
-func TestUpdateBIND(t *testing.T) {
-	at := bind(t)
+func testUpdate(t *testing.T, start nameserver, refuses map[pseudonym.Zone]string) {
+	at := start(t, otherZone)
 	k, err := ReadKey(keyFile(t, bindKey, secret))
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +71,6 @@ func TestUpdateBIND(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	label := string(pseudonym.NewLabel()) + ".cloud.example."
 	for _, s := range []*Server{server(t), server(t, func(o *Options) { o.Gateways = o.Gateways[1:2] }), server(t)} {
 		for _, list := range [][]byte{nil, ech.List(key.Config())} {
 			if err := s.Publish(list, list); err != nil {
@@ -118,15 +79,7 @@ func TestUpdateBIND(t *testing.T) {
 			if err := s.Update(t.Context(), at, k); err != nil {
 				t.Fatal(err)
 			}
-			for _, name := range []string{label, "store.cloud.example."} {
-				for _, kind := range []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeHTTPS} {
-					q := new(dns.Msg).SetQuestion(name, kind)
-					m, _, err := (&dns.Client{Net: "tcp"}).Exchange(q, at)
-					if err != nil || !same(m.Answer, s.Answer(q).Answer) {
-						t.Errorf("%v, %v, want %v", m, err, s.Answer(q))
-					}
-				}
-			}
+			answersAs(t, at, s, dns.TypeA, dns.TypeAAAA, dns.TypeHTTPS)
 		}
 	}
 	m, err := dns.Exchange(new(dns.Msg).SetQuestion("cloud.example.", dns.TypeNS), at)
@@ -141,13 +94,50 @@ func TestUpdateBIND(t *testing.T) {
 	if err := server(t).Update(t.Context(), at, other); err == nil || strings.Contains(err.Error(), "YW5v") {
 		t.Errorf("another key: %v", err)
 	}
-	for other, why := range map[pseudonym.Zone]string{"fixed.example": "REFUSED", "other.example": "it takes no update"} {
+	for other, why := range refuses {
 		if err := server(t, func(o *Options) { o.Zone = other }).Update(t.Context(), at, k); err == nil || !strings.Contains(err.Error(), why) {
 			t.Errorf("%s: %v", other, err)
 		}
 	}
 	if err := server(t).Update(t.Context(), tcptest.Nobody(t).String(), k); err == nil {
 		t.Error("nobody is there")
+	}
+}
+
+// Each nameserver takes the zone as a file, and answers as the own one does.
+func TestOthersLoadTheFile(t *testing.T) {
+	s := server(t, signed(t))
+	key, err := ech.NewKey(1, apex.Store(), 40)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Publish(ech.List(key.Config()), ech.List(key.Config())); err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	if err := s.Write(&text); err != nil {
+		t.Fatal(err)
+	}
+	all := maps.Clone(nameservers)
+	all["PowerDNS with files"] = powerDNSWithFiles
+	for name, start := range all {
+		t.Run(name, func(t *testing.T) {
+			answersAs(t, start(t, text.String()), s, dns.TypeA, dns.TypeAAAA, dns.TypeHTTPS, dns.TypeSOA, dns.TypeNS, dns.TypeTXT)
+		})
+	}
+}
+
+// answersAs compares the answers of a nameserver with those of the own one.
+func answersAs(t *testing.T, at string, s *Server, kinds ...uint16) {
+	t.Helper()
+	for _, name := range []string{string(pseudonym.NewLabel()) + ".cloud.example.", "a.b.cloud.example.", "store.cloud.example.", "cloud.example."} {
+		for _, kind := range kinds {
+			q := new(dns.Msg).SetQuestion(name, kind)
+			m, _, err := (&dns.Client{Net: "tcp"}).Exchange(q, at)
+			if want := s.Answer(q); err != nil || m.Rcode != want.Rcode || !same(m.Answer, want.Answer) {
+				t.Errorf("%v, %v, want %v", m, err, want)
+			}
+		}
 	}
 }
 
