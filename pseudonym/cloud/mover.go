@@ -61,6 +61,7 @@ func newMover(o Options, seal *database.Seal, open func() (gateway.Holder, error
 	case seal == nil && o.Mode == gateway.Handoff:
 		return nil, errNoGatewayKey()
 	case seal == nil:
+		sayRelayed(o, errNoGatewayKey())
 		return nil, nil
 	}
 	identity, err := gatewayIdentity(seal)
@@ -73,7 +74,7 @@ func newMover(o Options, seal *database.Seal, open func() (gateway.Holder, error
 		}
 		h, err := open()
 		if err != nil && o.Mode != gateway.Handoff {
-			o.Log.Warn("connections are relayed that could move to a tenant", "error", err, "hint", errhint.Of(err))
+			sayRelayed(o, err)
 		}
 		return h, err
 	})
@@ -81,6 +82,11 @@ func newMover(o Options, seal *database.Seal, open func() (gateway.Holder, error
 		return m, m.Begin()
 	}
 	return m, nil
+}
+
+// sayRelayed says why a gateway moves no connections.
+func sayRelayed(o Options, why error) {
+	o.Log.Warn("connections are relayed that could move to a tenant", "error", why, "hint", errhint.Of(why))
 }
 
 // openSwitch opens the switch of this process, which may share what it leads.

@@ -67,6 +67,8 @@ type Gateway struct {
 	// sidecars are ways to sidecars of this machine, by their files.
 	sidecars ways[string]
 	rechecks recheck.Checker
+	// again and family have said why some connections do not move.
+	again, family sync.Once
 
 	mu    sync.Mutex
 	live  map[pseudonym.Label]map[net.Conn]bool
@@ -81,7 +83,7 @@ type Counts struct {
 	Moved     uint64 `json:"moved"`     // to the agent of another machine, which has them from then on
 	Encrypted uint64 `json:"encrypted"` // of these, those whose name was not on the wire
 	Refused   uint64 `json:"refused"`   // no ClientHello, or of no pseudonym
-	Failed    uint64 `json:"failed"`    // the database or the tenant did not answer
+	Failed    uint64 `json:"failed"`    // the database or the tenant did not answer, or nothing of the tenant's takes the client
 	BytesUp   uint64 `json:"bytes_up"`
 	BytesDown uint64 `json:"bytes_down"`
 	// AnswerAge is how old the oldest answer is, in seconds, by which the gateway leads while the database does not answer; 0 while it does.
@@ -158,13 +160,15 @@ func (g *Gateway) take(ctx context.Context, c *connlimit.Place) {
 		return
 	}
 	c.Proved()
-	sidecars, done := g.handOver(ctx, c, place, first)
+	sidecars, done, why := g.handOver(ctx, c, place, first)
 	if done {
 		return
 	}
 	to, err := g.reach(ctx, c, sidecars, first)
 	if err != nil {
-		g.o.Log.Warn("a tenant cannot be reached", "addresses", sidecars, "error", err)
+		if why == nil || !errors.Is(err, errNoSidecar) { // else the log has it
+			g.o.Log.Warn("a tenant cannot be reached", "addresses", sidecars, "error", err)
+		}
 		g.note(func(n *Counts) { n.Failed++ })
 		return
 	}

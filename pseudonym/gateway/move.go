@@ -46,6 +46,8 @@ type agentKind struct {
 
 var (
 	errStays  = errors.New("the connection is one that does not move")
+	errAgain  = errors.New("the client encrypts names and sends no key share of X25519 or X25519MLKEM768, so the site may need the gateway's key again")
+	errFamily = errors.New("no agent of the site has an address of the client's family")
 	errLost   = errors.New("the connection was lost while it moved")
 	errAgent  = errors.New("the agent refuses the connection")
 	errSilent = errors.New("the agent does not answer")
@@ -63,32 +65,52 @@ func (m *Mover) Begin() error {
 	return err
 }
 
-// handOver moves a connection to an agent of a tenant. If it does not, it returns the addresses of the tenant's sidecars.
-func (g *Gateway) handOver(ctx context.Context, c net.Conn, to Place, first greeting) (sidecars []string, done bool) {
+// handOver moves a connection to an agent of a tenant. If it does not, it returns the addresses of the tenant's sidecars, and why, if the client is why.
+func (g *Gateway) handOver(ctx context.Context, c net.Conn, to Place, first greeting) (sidecars []string, done bool, why error) {
 	agents, sidecars := to.split(g.o.Mode)
 	moved, err := g.o.Mover.move(ctx, c, agents, to.Key, first)
 	if moved {
 		g.note(func(n *Counts) { n.done(first).Moved++ })
-		return nil, true
+		return nil, true, nil
 	}
-	if err != nil && !errors.Is(err, errStays) {
+	switch {
+	case errors.Is(err, errAgain):
+		g.again.Do(func() { g.stay(err, "the mode auto relays them to a sidecar: tenant add --address ADDRESS") })
+		return sidecars, false, err
+	case errors.Is(err, errFamily):
+		g.family.Do(func() { g.stay(err, "name an agent of that family too: tenant add --address handoff:ADDRESS") })
+		return sidecars, false, err
+	case err != nil && !errors.Is(err, errStays):
 		g.o.Log.Warn("a connection does not move", "agents", agents, "error", err)
 	}
 	if errors.Is(err, errLost) {
 		g.note(func(n *Counts) { n.Failed++ })
-		return nil, true
+		return nil, true, nil
 	}
-	return sidecars, false
+	return sidecars, false, nil
+}
+
+// stay says why some connections do not move. It names no site: it is said once, whatever site comes first.
+func (g *Gateway) stay(why error, hint string) {
+	then := "they are relayed if the site has another address, or dropped"
+	if g.o.Mode == Handoff {
+		then = "they are dropped in mode handoff"
+	}
+	g.o.Log.Warn("some connections do not move to agents", "error", why, "then", then, "hint", hint)
 }
 
 // move moves a client's connection to one of a tenant's agents. Unless it fails with errLost, a connection that did not move goes on here.
 func (m *Mover) move(ctx context.Context, c net.Conn, agents []string, key ca.KeyID, first greeting) (moved bool, err error) {
 	conn, whole := under(c).(*net.TCPConn)
 	of := agentKind{key, netutil.AddrPort(c.RemoteAddr()).Addr().Is6()}
-	agents = of.filter(agents)
-	// A hello that follows another one is encrypted for the gateway too.
-	if m == nil || len(agents) == 0 || !whole || first.opened != nil && mayAskAgain(first.opened.Hello) {
+	if m == nil || len(agents) == 0 || !whole {
 		return false, errStays
+	}
+	if agents = of.filter(agents); len(agents) == 0 {
+		return false, errFamily
+	}
+	if first.opened != nil && mayAskAgain(first.opened.Hello) { // a hello that follows another one is encrypted for the gateway too
+		return false, errAgain
 	}
 	holder, err := m.open()
 	if err != nil {
@@ -102,7 +124,7 @@ func (m *Mover) move(ctx context.Context, c net.Conn, agents []string, key ca.Ke
 			return false, err
 		}
 		held, err := moveBy(ctx, holder, conn, way, first)
-		if err == nil || errors.Is(err, errAgent) || errors.Is(err, errStays) {
+		if err == nil || errors.Is(err, errAgent) || errors.Is(err, errFamily) {
 			m.idle.keep(of, way)
 			if held != nil {
 				_ = held.Close()
@@ -119,7 +141,7 @@ func (m *Mover) move(ctx context.Context, c net.Conn, agents []string, key ca.Ke
 // moveBy moves a connection to the agent at the other end of way. It returns the old side, which the caller closes.
 func moveBy(ctx context.Context, holder Holder, c *net.TCPConn, way net.Conn, first greeting) (Hold, error) {
 	if netutil.AddrPort(c.RemoteAddr()).Addr().Is4() != netutil.AddrPort(way.RemoteAddr()).Addr().Is4() {
-		return nil, errStays
+		return nil, errFamily
 	}
 	until, _ := ctx.Deadline()
 	_ = way.SetDeadline(until)

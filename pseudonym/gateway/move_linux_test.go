@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -46,6 +47,14 @@ type moving struct {
 	tap                     *nstest.Tap
 	toAgent, toSidecar      atomic.Int64 // bytes of TCP between gateway and tenant, by port
 	resets                  atomic.Int64
+	mu                      sync.Mutex
+	greetings               map[layers.TCPPort]greetingSeen // by the client's port
+}
+
+// greetingSeen is what passed the client's link until the server spoke.
+type greetingSeen struct {
+	segments int
+	answered bool
 }
 
 // places are the addresses in a world.
@@ -70,7 +79,7 @@ func (m *moving) sidecarAt() string { return at(m.site, 4443).String() }
 // newMoving starts all. The gateway may relay to the sidecar beside the agent.
 func newMoving(t *testing.T, in places, relays bool) *moving {
 	t.Helper()
-	return newMovingBy(t, in, relays, byGateway)
+	return newMovingBy(t, in, relays, byGateway, nil)
 }
 
 // The ways to hold and lead connections.
@@ -81,10 +90,10 @@ const (
 	byLate           // the gateway, by a switch that does not settle
 )
 
-// newMovingBy is newMoving with another way to hold and lead.
-func newMovingBy(t *testing.T, in places, relays bool, by int) *moving {
+// newMovingBy is newMoving with another way to hold and lead. Edit may change the site's server.
+func newMovingBy(t *testing.T, in places, relays bool, by int, edit func(*tls.Config)) *moving {
 	t.Helper()
-	m := &moving{t: t, places: in, client: nstest.New(t), gateway: nstest.New(t), tenant: nstest.New(t), label: pseudonym.NewLabel()}
+	m := &moving{t: t, places: in, client: nstest.New(t), gateway: nstest.New(t), tenant: nstest.New(t), label: pseudonym.NewLabel(), greetings: map[layers.TCPPort]greetingSeen{}}
 	nstest.Link(t, nstest.End{In: m.client, Device: "net", Addrs: []string{in.from}}, nstest.End{In: m.gateway, Device: "net"})
 	nstest.Link(t, nstest.End{In: m.tenant, Device: "net", Addrs: []string{in.site}}, nstest.End{In: m.gateway, Device: "site"})
 	way := role{Listen: at(in.public, 443).String(), Label: m.label}
@@ -101,7 +110,7 @@ func newMovingBy(t *testing.T, in places, relays bool, by int) *moving {
 			return nstest.Route(in.anywhere, "", netlink.Route{Gw: at(gateway, 0).Addr().AsSlice()})
 		}
 	}
-	m.client.Do(t, through(in.near))
+	m.client.Do(t, func() error { return errors.Join(through(in.near)(), netns.ChecksumsInSoftware("net")) }) // so that segments cross the link one by one
 	m.tenant.Do(t, through(in.inside))
 	m.gateway.Do(t, func() error {
 		return errors.Join(nstest.Address("lo", in.public), nstest.Set("ipv4/ip_forward", "1"), nstest.Set("ipv6/conf/all/forwarding", "1"), nstest.Set("ipv4/tcp_fastopen", fastOpenAll))
@@ -112,13 +121,13 @@ func newMovingBy(t *testing.T, in places, relays bool, by int) *moving {
 	m.config = &tls.Config{ServerName: zone.Name(m.label), RootCAs: x509.NewCertPool(), NextProtos: []string{"who"}, MinVersion: tls.VersionTLS13}
 	m.config.RootCAs.AddCert(root)
 	file, inside := listenSidecar(t)
-	siteAt(t, inside, issuer, zone.Name(m.label), nil)
+	siteAt(t, inside, issuer, zone.Name(m.label), edit)
 	var relayed net.Listener
 	m.tenant.Do(t, func() (err error) {
 		relayed, err = net.Listen("tcp", m.sidecarAt())
 		return err
 	})
-	siteAt(t, relayed, issuer, zone.Name(m.label), nil)
+	siteAt(t, relayed, issuer, zone.Name(m.label), edit)
 	key := newKey(t, 1)
 	private, err := key.Private()
 	if err != nil {
@@ -172,11 +181,38 @@ func (m *moving) count(p nstest.Passed) {
 	if tcp.RST {
 		m.resets.Add(1)
 	}
+	if p.Device == "net" && len(tcp.Payload) > 0 {
+		m.greeted(tcp)
+	}
 	for port, n := range map[layers.TCPPort]*atomic.Int64{4444: &m.toAgent, 4443: &m.toSidecar} {
 		if p.Device == "site" && (tcp.DstPort == port || tcp.SrcPort == port) {
 			n.Add(int64(len(tcp.Payload)))
 		}
 	}
+}
+
+// greeted notes a segment on the client's link.
+func (m *moving) greeted(tcp *layers.TCP) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	port := tcp.SrcPort
+	if tcp.SrcPort == 443 {
+		port = tcp.DstPort
+	}
+	seen := m.greetings[port]
+	seen.answered = seen.answered || tcp.SrcPort == 443
+	if !seen.answered {
+		seen.segments++
+	}
+	m.greetings[port] = seen
+}
+
+// segments returns how many segments a client sent before the server spoke.
+func (m *moving) segments(c net.Conn) int {
+	m.tap.Drain()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.greetings[layers.TCPPort(netutil.AddrPort(c.LocalAddr()).Port())].segments
 }
 
 // visit connects the client, and returns its address as the tenant sees it.
@@ -245,31 +281,40 @@ func moved(n int, hidden bool) (c Counts) {
 
 const much = 1 << 20 // bytes
 
+// The hello of each client takes two segments, as it has a post-quantum key share.
 func TestMove(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		in     places
 		hidden bool
 		by     int
-	}{{"in clear", places4, false, byGateway}, {"hidden", places4, true, byGateway}, {"IPv6", places6, false, byGateway}, {"by Open vSwitch", places6, true, byBridge},
-		{"by another process", places4, false, byOther}} {
+		again  bool // the site asks for another hello
+	}{{"in clear", places4, false, byGateway, false}, {"hidden", places4, true, byGateway, false}, {"IPv6", places6, false, byGateway, false},
+		{"by Open vSwitch", places6, true, byBridge, false}, {"by another process", places4, false, byOther, false}, {"after another hello", places4, false, byGateway, true}} {
 		t.Run(c.name, func(t *testing.T) {
-			m, hidden := newMovingBy(t, c.in, false, c.by), c.hidden
+			m, hidden := newMovingBy(t, c.in, false, c.by, func(site *tls.Config) {
+				if c.again {
+					site.CurvePreferences = []tls.CurveID{tls.CurveP384}
+				}
+			}), c.hidden
 			if hidden {
 				m.config.EncryptedClientHelloConfigList = m.list
 			}
 			for i := range 3 {
-				c, from := m.visit(m.config)
-				if from != c.LocalAddr().String() || c.ConnectionState().ECHAccepted != hidden {
-					t.Errorf("the tenant sees %s, and the client is %v; %+v", from, c.LocalAddr(), c.ConnectionState())
+				conn, from := m.visit(m.config)
+				if s := conn.ConnectionState(); from != conn.LocalAddr().String() || s.ECHAccepted != hidden || s.HelloRetryRequest != c.again {
+					t.Errorf("the tenant sees %s, and the client is %v; %+v", from, conn.LocalAddr(), s)
 				}
-				m.echo(c, much)
+				if n := m.segments(conn); n < 2 {
+					t.Errorf("the hello took %d segments", n)
+				}
+				m.echo(conn, much)
 				m.expect(moved(i+1, hidden))
 			}
-			c, _ := m.visit(m.config)
+			conn, _ := m.visit(m.config)
 			m.expect(moved(4, hidden)) // the tenant greets the client before the gateway has let go
 			m.way.kill()
-			m.echo(c, much) // nothing of it needs the gateway
+			m.echo(conn, much) // nothing of it needs the gateway
 			m.tap.Drain()
 			if n := m.toAgent.Load(); n == 0 || n > much/8 {
 				t.Errorf("gateway and agent exchanged %d bytes", n)
@@ -283,7 +328,7 @@ func TestMove(t *testing.T) {
 
 // While packets of a client may still come to the gateway's machine, that has a socket which ignores them: without one the kernel would answer by a reset.
 func TestSocketStaysUntilTheSwitchHasSettled(t *testing.T) {
-	m := newMovingBy(t, places4, false, byLate)
+	m := newMovingBy(t, places4, false, byLate, nil)
 	first, _ := m.visit(m.config)
 	m.echo(first, much)
 	second, _ := m.visit(m.config) // the gateway has had the time to close the first one
