@@ -76,6 +76,9 @@ func BridgedCloud(name string, sites ...string) World {
 // CloudPrefix has the pseudo-addresses of a cloud of [WithIPv6].
 var CloudPrefix = netip.MustParsePrefix("2001:db8:77:1::/64")
 
+// CloudGateway6 is the address of IPv6 of the host cloud.
+var CloudGateway6 = netip.MustParseAddr("2001:db8:b::1")
+
 // CloudSite6 is the address of IPv6 of the Nth site, from 1 on.
 func CloudSite6(n int) netip.Addr { return netip.MustParseAddr(fmt.Sprintf("fd09:%x::2", n)) }
 
@@ -87,7 +90,7 @@ func CloudSite6(n int) netip.Addr { return netip.MustParseAddr(fmt.Sprintf("fd09
 //	2001:db8:c::2   2001:db8:c::1   2001:db8:b::2   2001:db8:b::1   fd09:N::1   fd09:N::2
 func WithIPv6(w World) World {
 	anywhere := netip.MustParsePrefix("::/0")
-	isp, cloud := netip.MustParseAddr("2001:db8:c::1"), netip.MustParseAddr("2001:db8:b::1")
+	isp, cloud := netip.MustParseAddr("2001:db8:c::1"), CloudGateway6
 	near := map[string]netip.Addr{"client": isp, "cloud": cloud.Next()} // where the default route of a host leads
 	sites := 0
 	for i := range w.Links {

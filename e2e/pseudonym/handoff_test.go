@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
 	"heddle/internal/polltest"
@@ -24,7 +25,7 @@ import (
 const gatewayMetrics = "127.0.0.1:9480"
 
 // movingWorld is a cloud whose gateway hands connections over to the news, on a machine of its own, and a pseudonym of it. serve starts
-// the cloud.
+// the cloud. In a world of [lab.WithIPv6] gateway and agent have addresses of both families.
 func movingWorld(t *testing.T, of lab.World, serve func(*world)) (w *world, r registered, agent *peer.Process) {
 	t.Helper()
 	t.Parallel()
@@ -34,12 +35,19 @@ func movingWorld(t *testing.T, of lab.World, serve func(*world)) (w *world, r re
 		t.Fatal(err)
 	}
 	w.set(`# gateway-mode = "auto"`, `gateway-mode = "handoff"`, `# metrics = "127.0.0.1:9480"`, `metrics = "`+gatewayMetrics+`"`)
+	inside := w.Host("news").Addrs()
+	at := netip.AddrPortFrom(inside[0], 4444)
+	if len(inside) > 1 {
+		w.set(fmt.Sprintf("gateways = [%q]", gateway), fmt.Sprintf("gateways = [%q, %q]", gateway, lab.CloudGateway6))
+		at = netip.AddrPortFrom(netip.IPv6Unspecified(), 4444)
+	}
 	serve(w)
-	inside := w.Host("news").Addrs()[0]
 	w.webServer(news, "news")
-	at := netip.AddrPortFrom(inside, 4444)
-	s := w.cloud.At("news", news, inside)
-	s.Socket, s.Addresses = filepath.Join(t.TempDir(), "sidecar"), []string{"handoff:" + at.String()}
+	s := w.cloud.At("news", news, inside[0])
+	s.Socket = filepath.Join(t.TempDir(), "sidecar")
+	for _, a := range inside {
+		s.Addresses = append(s.Addresses, "handoff:"+netip.AddrPortFrom(a, at.Port()).String())
+	}
 	if _, err := w.cloud.Add(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +182,7 @@ func TestGatewayCarriesNoBytes(t *testing.T) {
 		by    string
 		of    lab.World
 		serve func(*world)
-	}{{"bpf", lab.OpenCloud("cloud", "news"), (*world).serveAll}, {"ovs", lab.BridgedCloud("cloud", "news"), (*world).serveOverBridge},
+	}{{"bpf", lab.OpenCloud("cloud", "news"), (*world).serveAll}, {"bpf over IPv6", lab.WithIPv6(lab.OpenCloud("cloud", "news")), (*world).serveAll}, {"ovs", lab.BridgedCloud("cloud", "news"), (*world).serveOverBridge},
 		{"bpf in another process", lab.OpenCloud("cloud", "news"), (*world).serveApart}} {
 		t.Run(c.by, func(t *testing.T) {
 			w, r, agent := movingWorld(t, c.of, c.serve)
@@ -189,9 +197,13 @@ func (w *world) carriesNoBytes(r registered, log *peer.Process, reorders bool) {
 	t := w.t
 	const atSite, atClient = "cloud/news", "isp/client"
 	stop := labtest.Watch(t, w.Instance, atSite, atClient)
-	client := w.Host("client").Addrs()[0]
+	all := w.Host("client").Addrs()
+	client, gateway, family := all[0], gateway, "-4"
+	if len(all) > 1 {
+		client, gateway, family = all[1], lab.CloudGateway6, "-6"
+	}
 	for range 3 {
-		if page, status, err := w.curl(r, r.To("/large.bin")); err != nil || status != 200 || len(page) != 5<<20 {
+		if page, status, err := w.curl(r, r.To("/large.bin"), family); err != nil || status != 200 || len(page) != 5<<20 {
 			t.Fatalf("%d bytes, %d, %v\n%s", len(page), status, err, log.Log())
 		}
 	}
@@ -199,14 +211,14 @@ func (w *world) carriesNoBytes(r registered, log *peer.Process, reorders bool) {
 	seen := stop()
 	var direct, ofGateway int
 	for _, p := range seen[atSite] {
-		ip, isIP := p.Layer(layers.LayerTypeIPv4).(*layers.IPv4)
+		from, to, size := ends(p)
 		tcp, isTCP := p.Layer(layers.LayerTypeTCP).(*layers.TCP)
-		if !isIP || !isTCP {
+		if !isTCP {
 			continue
 		}
-		n := int(ip.Length) - 4*int(ip.IHL) - 4*int(tcp.DataOffset)
+		n := size - 4*int(tcp.DataOffset)
 		switch {
-		case ip.SrcIP.Equal(client.AsSlice()) || ip.DstIP.Equal(client.AsSlice()):
+		case from == client || to == client:
 			direct += n
 		default:
 			ofGateway += n
@@ -218,12 +230,29 @@ func (w *world) carriesNoBytes(r registered, log *peer.Process, reorders bool) {
 	over := map[layers.TCPPort]bool{} // curl resets what it has not read
 	for _, p := range seen[atClient] {
 		tcp, ok := p.Layer(layers.LayerTypeTCP).(*layers.TCP)
-		ip, _ := p.Layer(layers.LayerTypeIPv4).(*layers.IPv4)
+		from, _, _ := ends(p)
+		icmp6, _ := p.Layer(layers.LayerTypeICMPv6).(*layers.ICMPv6)
+		failed := p.Layer(layers.LayerTypeICMPv4) != nil || icmp6 != nil && icmp6.TypeCode.Type() < 128 // the others are no errors (RFC 4443, section 2.1)
 		switch {
-		case ok && ip.SrcIP.Equal(client.AsSlice()):
+		case ok && from == client:
 			over[tcp.SrcPort] = over[tcp.SrcPort] || tcp.RST
-		case p.Layer(layers.LayerTypeICMPv4) != nil, ok && !ip.SrcIP.Equal(gateway.AsSlice()), ok && tcp.RST && !(reorders && over[tcp.DstPort]):
+		case failed, ok && from != gateway, ok && tcp.RST && !(reorders && over[tcp.DstPort]):
 			t.Errorf("the client's network sees %v", p)
 		}
 	}
+}
+
+// ends returns the addresses of a packet, and the bytes that it has after its header of IP.
+func ends(p gopacket.Packet) (from, to netip.Addr, size int) {
+	switch ip := p.NetworkLayer().(type) {
+	case *layers.IPv4:
+		from, _ = netip.AddrFromSlice(ip.SrcIP)
+		to, _ = netip.AddrFromSlice(ip.DstIP)
+		return from.Unmap(), to.Unmap(), int(ip.Length) - 4*int(ip.IHL)
+	case *layers.IPv6:
+		from, _ = netip.AddrFromSlice(ip.SrcIP)
+		to, _ = netip.AddrFromSlice(ip.DstIP)
+		return from, to, int(ip.Length)
+	}
+	return from, to, 0
 }
