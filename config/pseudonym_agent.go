@@ -3,9 +3,11 @@ package config
 import (
 	"fmt"
 	"path/filepath"
+	"strings"
 
 	"heddle/internal/netutil"
 	"heddle/pseudonym/ca"
+	"heddle/pseudonym/gateway"
 )
 
 // PseudonymAgent is the file of an agent, or the flags of `heddle pseudonym tenant agent`.
@@ -13,7 +15,7 @@ type PseudonymAgent struct {
 	Identity   string `toml:"identity" help:"the <FILE> of the sidecar's private key, which heddle pseudonym tenant key makes" complete:"file"`
 	GatewayKey string `toml:"gateway-key" help:"the <KEY> of the cloud's gateways, as heddle pseudonym gateway-key prints it"`
 	Listen     string `toml:"listen" help:"where gateways come to, <[HOST]:PORT>"`
-	To         string `toml:"to" help:"where the sidecar listens, <unix:FILE>"`
+	To         string `toml:"to" help:"where the sidecar listens, unix:FILE; or a server that reads the PROXY protocol, <proxy:HOST:PORT> or proxy:unix:FILE"`
 }
 
 // DefaultPseudonymAgent returns the default settings.
@@ -35,11 +37,18 @@ func (a PseudonymAgent) problems() problems {
 	if _, err := a.Gateways(); err != nil {
 		wrong.say("gateway-key", "it is not sha256:HEX", "heddle pseudonym gateway-key prints it where a gateway runs")
 	}
+	server := a.Server()
 	file, ok := netutil.UnixFile(a.To)
-	if !ok {
-		wrong.say("to", fmt.Sprintf("%q is not unix:FILE", a.To), "such as unix:/run/heddle-news/sidecar, where the sidecar has --listen")
-	} else {
+	if server != "" {
+		file, ok = netutil.UnixFile(server)
+	}
+	switch {
+	case ok:
 		wrong.add("to", checkUnixFile("to", file))
+	case server != "":
+		wrong.add("to", CheckHostPort("to", server, "such as proxy:127.0.0.1:4443"))
+	default:
+		wrong.say("to", fmt.Sprintf("%q is neither unix:FILE nor proxy:ADDRESS", a.To), "such as unix:/run/heddle-news/sidecar, where the sidecar has --listen")
 	}
 	return wrong
 }
@@ -52,8 +61,20 @@ func (a PseudonymAgent) Gateways() (key ca.KeyID, err error) {
 	return key, key.UnmarshalText([]byte(a.GatewayKey))
 }
 
-// Sidecar returns the file of the sidecar's socket.
+// Sidecar returns the file of the sidecar's socket, empty for another server.
 func (a PseudonymAgent) Sidecar() string {
-	file, _ := netutil.UnixFile(a.To)
+	file, ok := netutil.UnixFile(a.To)
+	if !ok {
+		return ""
+	}
 	return file
+}
+
+// Server returns where a server reads the PROXY protocol, HOST:PORT or unix:FILE, empty for a sidecar.
+func (a PseudonymAgent) Server() string {
+	server, ok := strings.CutPrefix(a.To, gateway.ProxyPrefix)
+	if !ok {
+		return ""
+	}
+	return server
 }

@@ -166,9 +166,16 @@ func TestPseudonymAgent(t *testing.T) {
 	if got, bad := a.Gateways(); err != nil || bad != nil || got.String() != key || a.Sidecar() != "/run/news" || a.Listen != ":4444" || a.Identity != filepath.Join(filepath.Dir(file), "key.pem") {
 		t.Errorf("%+v, %v, %v", a, err, bad)
 	}
+	for to, server := range map[string]string{"proxy:127.0.0.1:4443": "127.0.0.1:4443", "proxy:unix:/run/news": "unix:/run/news"} {
+		if a, err := load("gateway-key = \"" + key + "\"\nto = \"" + to + "\""); err != nil || a.Server() != server || a.Sidecar() != "" {
+			t.Errorf("%s: server %q, sidecar %q, %v", to, a.Server(), a.Sidecar(), err)
+		}
+	}
 	for change, what := range map[string]string{
 		"gateway-key = \"x\"\nto = \"unix:/run/news\"":                           "pseudonym gateway-key prints it",
-		"gateway-key = \"" + key + "\"\nto = \"127.0.0.1:1\"":                    "is not unix:FILE",
+		"gateway-key = \"" + key + "\"\nto = \"127.0.0.1:1\"":                    "neither unix:FILE nor proxy:ADDRESS",
+		"gateway-key = \"" + key + "\"\nto = \"proxy:nobody\"":                   "such as proxy:127.0.0.1:4443",
+		"gateway-key = \"" + key + "\"\nto = \"proxy:unix:news\"":                "no whole path",
 		"gateway-key = \"" + key + "\"\nto = \"unix:news\"":                      "no whole path",
 		"gateway-key = \"" + key + "\"\nto = \"unix:/run/news\"\nlisten = \"x\"": "not HOST:PORT",
 	} {

@@ -294,6 +294,21 @@ func (h *Held) Close() error {
 	return errors.Join(err, h.conn.Close())
 }
 
+// Reset ends the old side with a reset to the peer, also while another process has the same socket.
+func (h *Held) Reset() error {
+	err := control(h.conn, func(fd int) error {
+		if err := set(fd, unix.TCP_REPAIR, unix.TCP_REPAIR_OFF_NO_WP); err != nil {
+			return err
+		}
+		nobody := unix.RawSockaddr{Family: unix.AF_UNSPEC} // dissolves the connection
+		if _, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&nobody)), unsafe.Sizeof(nobody)); errno != 0 {
+			return fmt.Errorf("connect to nobody: %w", errno)
+		}
+		return nil
+	})
+	return errors.Join(err, h.conn.Close())
+}
+
 // control runs f with the descriptor of a connection.
 func control(c *net.TCPConn, f func(fd int) error) error {
 	raw, err := c.SyscallConn()

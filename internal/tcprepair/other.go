@@ -39,6 +39,9 @@ func CloseDescriptor(int) error { return unsupported() }
 // ResetDescriptor does nothing.
 func ResetDescriptor(int) {}
 
+// Reset needs Linux.
+func (*Held) Reset() error { return unsupported() }
+
 // Close closes the connection.
 func (h *Held) Close() error { return h.conn.Close() }
 

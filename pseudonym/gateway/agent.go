@@ -17,15 +17,25 @@ import (
 	"heddle/pseudonym/ca"
 )
 
-// Agent takes over connections that gateways move to a tenant's machine, and passes them to the sidecar there. It needs CAP_NET_ADMIN, so
-// that the sidecar does not.
+// Agent takes over connections that gateways move to a tenant's machine, and passes them to the sidecar there, or relays them to another server. It
+// needs CAP_NET_ADMIN, so that these do not.
 type Agent struct {
 	Identity tls.Certificate // with the tenant's key
 	Gateways ca.KeyID        // the key of the gateways
 	Sidecar  string          // FILE of its unix socket
+	Server   string          // in place of a sidecar: HOST:PORT or unix:FILE of a server that reads the PROXY protocol
 	Log      *slog.Logger
 
 	sidecar ways[struct{}]
+	relayed *connlimit.Places // connections to Server
+}
+
+// receiver has been told what a client said, and takes the connection when that may speak.
+type receiver interface {
+	// begin lets the connection speak. If the receiver does not take it, the client gets a reset.
+	begin(*tcprepair.Held) error
+	// Close forgets the client, who does not notice.
+	Close() error
 }
 
 // Times of an agent.
@@ -41,6 +51,7 @@ var errGateway = errors.New("it is no connection that a gateway moves")
 func (a *Agent) Serve(ctx context.Context, l net.Listener) error {
 	config := &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{a.Identity}, ClientAuth: tls.RequireAnyClientCert, VerifyConnection: only(a.Gateways)}
 	places := connlimit.NewPlaces(relays)
+	a.relayed = connlimit.NewQuietPlaces(relays) // who has said its first message may be silent
 	return netutil.Serve(ctx, l, func(c net.Conn) {
 		go func() {
 			place := places.Enter(c)
@@ -52,19 +63,19 @@ func (a *Agent) Serve(ctx context.Context, l net.Listener) error {
 				return
 			}
 			place.Proved()
-			for a.take(t) == nil {
+			for a.take(ctx, t) == nil {
 			}
 		}()
 	})
 }
 
 // take takes over one connection, or refuses it. It fails if the gateway has ended, or breaks off.
-func (a *Agent) take(way net.Conn) error {
+func (a *Agent) take(ctx context.Context, way net.Conn) error {
 	s, err := readMove(way)
 	if err != nil {
 		return err
 	}
-	held, sidecar, err := a.prepare(way, s)
+	held, to, err := a.prepare(ctx, way, s)
 	if err != nil {
 		a.Log.Warn("a connection cannot be taken over", "error", err)
 		_, err := way.Write([]byte{moveRefused})
@@ -75,9 +86,9 @@ func (a *Agent) take(way net.Conn) error {
 		_, err = io.ReadFull(way, answer)
 	}
 	if err != nil || answer[0] != moveBegin {
-		return errors.Join(errGateway, err, sidecar.Close(), held.Close()) // it goes on at the gateway
+		return errors.Join(errGateway, err, to.Close(), held.Close()) // it goes on at the gateway
 	}
-	if err := a.begin(held, sidecar); err != nil {
+	if err := to.begin(held); err != nil {
 		a.Log.Warn("a connection is lost that a gateway moved here", "error", err)
 	}
 	return nil
@@ -102,30 +113,43 @@ func readMove(way net.Conn) (s tcprepair.State, err error) {
 	return s, s.UnmarshalBinary(b)
 }
 
-// prepare makes a socket for a connection, and gives it to the sidecar, which works on the client's first message meanwhile.
-func (a *Agent) prepare(way net.Conn, s tcprepair.State) (*tcprepair.Held, *net.UnixConn, error) {
+// prepare makes a socket for a connection, and tells its receiver what the client said, so that this works on the answer meanwhile.
+func (a *Agent) prepare(ctx context.Context, way net.Conn, s tcprepair.State) (*tcprepair.Held, receiver, error) {
 	if own := netutil.AddrPort(way.LocalAddr()).Addr(); s.Local.Addr() != own {
 		return nil, nil, fmt.Errorf("it is one of %v, and this is %v", s.Local, own)
 	}
 	// A silent socket gives nobody what it received, so that goes with the message.
-	n := min(len(s.Receive), passMost)
-	message := passage{client: s.Remote, sent: s.Receive[:n], silent: true}.message()
-	s.Receive, s.Received = s.Receive[n:], s.Received+uint32(n)
+	said := s.Receive[:min(len(s.Receive), passMost)]
+	s.Receive, s.Received = s.Receive[len(said):], s.Received+uint32(len(said))
 	held, err := tcprepair.Restore(s, tcprepair.Options{})
 	if err != nil {
 		return nil, nil, err
 	}
+	var to receiver
+	if a.Server != "" {
+		to, err = a.tellServer(ctx, s, said)
+	} else {
+		to, err = a.tellSidecar(held, passage{client: s.Remote, sent: said, silent: true})
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, held.Close())
+	}
+	return held, to, nil
+}
+
+// tellSidecar gives a connection to the sidecar.
+func (a *Agent) tellSidecar(held *tcprepair.Held, p passage) (receiver, error) {
 	for {
 		sidecar, used, err := a.reach()
 		if err == nil {
 			_ = sidecar.SetDeadline(time.Now().Add(moveFor))
-			if err = giveDescriptor(sidecar, held.Descriptor(), message); err == nil {
-				return held, sidecar, nil
+			if err = giveDescriptor(sidecar, held.Descriptor(), p.message()); err == nil {
+				return passing{a, sidecar}, nil
 			}
 			sidecar.Close()
 		}
 		if !used || !gone(err) { // the sidecar may have ended since the last time
-			return nil, nil, errors.Join(err, held.Close())
+			return nil, err
 		}
 	}
 }
@@ -145,16 +169,21 @@ func (a *Agent) reach() (way *net.UnixConn, used bool, err error) {
 	}
 }
 
-// begin lets a connection speak. If the sidecar does not take it, the client gets a reset.
-func (a *Agent) begin(held *tcprepair.Held, sidecar *net.UnixConn) error {
+// passing is a connection that the sidecar has, and which may not speak yet.
+type passing struct {
+	agent *Agent
+	*net.UnixConn
+}
+
+func (p passing) begin(held *tcprepair.Held) error {
 	fd, err := held.ResumeDescriptor()
 	if err != nil {
-		return errors.Join(err, sidecar.Close())
+		return errors.Join(err, p.Close())
 	}
-	if _, err = sidecar.Write([]byte{passBegin}); err != nil {
+	if _, err = p.Write([]byte{passBegin}); err != nil {
 		tcprepair.ResetDescriptor(fd)
-		return errors.Join(taken(sidecar, err), sidecar.Close())
+		return errors.Join(taken(p.UnixConn, err), p.Close())
 	}
-	a.sidecar.keep(struct{}{}, sidecar)
+	p.agent.sidecar.keep(struct{}{}, p.UnixConn)
 	return tcprepair.CloseDescriptor(fd) // the sidecar has it
 }

@@ -235,13 +235,13 @@ func (g *Gateway) reach(ctx context.Context, c net.Conn, addresses []string, fir
 	if way, ok := to.(*net.UnixConn); ok {
 		return g.pass(ctx, c, way, first)
 	}
-	return introduce(c, to, first.send)
+	return introduce(c.RemoteAddr(), c.LocalAddr(), to, first.send)
 }
 
-// introduce tells a sidecar the client's address by the PROXY protocol, version 2, and what the client said so far.
-func introduce(c, to net.Conn, hello []byte) (net.Conn, error) {
+// introduce tells a server the client's address by the PROXY protocol, version 2, and what the client said so far.
+func introduce(client, local net.Addr, to net.Conn, hello []byte) (net.Conn, error) {
 	var b bytes.Buffer
-	_, err := proxyproto.HeaderProxyFromAddrs(2, c.RemoteAddr(), c.LocalAddr()).WriteTo(&b)
+	_, err := proxyproto.HeaderProxyFromAddrs(2, client, local).WriteTo(&b)
 	if err == nil {
 		_, err = io.Copy(to, io.MultiReader(&b, bytes.NewReader(hello)))
 	}

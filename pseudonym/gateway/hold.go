@@ -28,6 +28,8 @@ type Hold interface {
 	Lead(tenant netip.AddrPort) error
 	// Resume lets the connection go on at this machine. If it fails, the connection is lost.
 	Resume() error
+	// Reset breaks the connection off, as no machine can go on with it. The client gets a reset, unless a tenant's machine has spoken to it.
+	Reset() error
 	// Close ends this machine's part, of which the client notices nothing. Nobody may close the connection before it returns.
 	Close() error
 }
@@ -59,6 +61,8 @@ func (h *holdHere) Resume() error {
 	_, err := h.held.Resume()
 	return err
 }
+
+func (h *holdHere) Reset() error { return h.held.Reset() }
 
 func (h *holdHere) Close() error {
 	if late, is := h.leads.(lead.Settler); is {

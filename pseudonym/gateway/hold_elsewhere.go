@@ -18,7 +18,7 @@ import (
 // of the socket. Both sides send messages in JSON: the gateway one for each function of [Hold], the first with the descriptor of the connection, and
 // the other process an answer to each but the last. It leads only established connections of its own network namespace, and takes their addresses from
 // the descriptor. So a gateway that was broken into can lead the packets of its own clients alone. If the gateway ends early, the connection goes on
-// there, unless it is led already.
+// there. If it is led already, it is reset.
 //
 // Processes of root, of the other process's own user and of the group of the socket may do so.
 type holdAsk struct {
@@ -35,6 +35,7 @@ const (
 	holdBegin  = "hold"
 	holdLead   = "lead"
 	holdResume = "resume"
+	holdReset  = "reset"
 	holdClose  = "close"
 )
 
@@ -136,6 +137,10 @@ func (h *holdElsewhere) Resume() error {
 	return errors.Join(h.ask(holdAsk{Do: holdResume}), h.way.Close())
 }
 
+func (h *holdElsewhere) Reset() error {
+	return errors.Join(h.ask(holdAsk{Do: holdReset}), h.way.Close())
+}
+
 // Close leaves the connection to the other process, which closes it with the last descriptor.
 func (h *holdElsewhere) Close() error {
 	return errors.Join(json.NewEncoder(h.way).Encode(holdAsk{Do: holdClose}), h.way.Close())
@@ -194,14 +199,16 @@ func serveHold(way net.Conn, by Holder) error {
 			err = answerHold(way, failed)
 		case a.Do == holdResume && !led: // else the tenant may speak already
 			return errors.Join(answerHold(way, held.Resume()), conn.Close())
+		case a.Do == holdReset:
+			return errors.Join(answerHold(way, held.Reset()), conn.Close())
 		case a.Do == holdClose:
 			return held.Close()
 		default:
 			err = errHold
 		}
 	}
-	if led {
-		return errors.Join(err, held.Close())
+	if led { // nobody knows whether the tenant's machine was told to begin
+		return errors.Join(err, held.Reset(), conn.Close())
 	}
 	return errors.Join(err, held.Resume(), conn.Close())
 }

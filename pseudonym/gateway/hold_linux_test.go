@@ -44,6 +44,7 @@ func (n *recorder) note(call string) error {
 func (n *recorder) Hold(c *net.TCPConn) (Hold, error) { return n, n.note("hold") }
 func (n *recorder) Lead(tenant netip.AddrPort) error  { return n.note("lead " + tenant.String()) }
 func (n *recorder) Resume() error                     { return n.note("resume") }
+func (n *recorder) Reset() error                      { return n.note("reset") }
 func (n *recorder) Close() error                      { return n.note("close") }
 
 func (n *recorder) await(t *testing.T, want ...string) {
@@ -93,7 +94,8 @@ func TestHoldElsewhere(t *testing.T) {
 		"stays": {func(h *holdElsewhere) error { return h.Resume() }, []string{"resume"}},
 		"ends":  {func(h *holdElsewhere) error { return h.way.Close() }, []string{"resume"}},
 		"ends after it leads": {func(h *holdElsewhere) error { return errors.Join(h.Lead(holdTenant), h.way.Close()) },
-			[]string{"lead " + holdTenant.String(), "close"}},
+			[]string{"lead " + holdTenant.String(), "reset"}},
+		"loses it": {func(h *holdElsewhere) error { return errors.Join(h.Lead(holdTenant), h.Reset()) }, []string{"lead " + holdTenant.String(), "reset"}},
 		"leads twice": {func(h *holdElsewhere) error {
 			if err := h.Lead(holdTenant); err != nil {
 				return err
@@ -102,7 +104,7 @@ func TestHoldElsewhere(t *testing.T) {
 				return errors.New("the second answer is yes")
 			}
 			return nil
-		}, []string{"lead " + holdTenant.String(), "close"}},
+		}, []string{"lead " + holdTenant.String(), "reset"}},
 		"leads, and lets it go on": {func(h *holdElsewhere) error {
 			if err := h.Lead(holdTenant); err != nil {
 				return err
@@ -111,7 +113,7 @@ func TestHoldElsewhere(t *testing.T) {
 				return errors.New("both sides have the connection")
 			}
 			return nil
-		}, []string{"lead " + holdTenant.String(), "close"}},
+		}, []string{"lead " + holdTenant.String(), "reset"}},
 		"asks for something else": {func(h *holdElsewhere) error {
 			_, err := h.way.Write([]byte(`{"do":"hold"}`))
 			return err

@@ -160,8 +160,7 @@ func moveBy(ctx context.Context, holder Holder, c *net.TCPConn, way net.Conn, fi
 		return nil, err
 	}
 	if _, err = way.Write([]byte{moveBegin}); err != nil {
-		_ = held.Close()
-		return nil, errors.Join(errLost, err)
+		return nil, errors.Join(errLost, err, held.Reset()) // the agent has not the whole message, and does not begin
 	}
 	return held, nil
 }

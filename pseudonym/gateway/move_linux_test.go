@@ -30,6 +30,7 @@ import (
 	"heddle/internal/ovstest"
 	"heddle/internal/polltest"
 	"heddle/pseudonym"
+	"heddle/pseudonym/ca"
 	"heddle/pseudonym/ca/catest"
 	"heddle/pseudonym/ech"
 )
@@ -88,6 +89,8 @@ const (
 	byBridge         // the gateway, by a bridge of Open vSwitch
 	byOther          // another process, by nftables, for a gateway without rights
 	byLate           // the gateway, by a switch that does not settle
+	toServer         // by nftables, to an agent that relays to a server which reads the PROXY protocol
+	byStuck          // as byOther, and the gateway stops once it has led a connection
 )
 
 // newMovingBy is newMoving with another way to hold and lead. Edit may change the site's server.
@@ -134,20 +137,37 @@ func newMovingBy(t *testing.T, in places, relays bool, by int, edit func(*tls.Co
 		t.Fatal(err)
 	}
 	m.list = ech.List(key.Config())
-	m.agent = m.start(m.tenant, role{Listen: m.agentAt(), Sidecar: file})
+	taking := role{Listen: m.agentAt(), Sidecar: file}
+	if by == toServer {
+		taking.Sidecar, taking.Server = "", m.server(issuer)
+	}
+	m.agent = m.start(m.tenant, taking)
 	to := []string{AgentPrefix + m.agentAt()}
 	if relays {
 		to = append(to, m.sidecarAt())
 	}
 	way.To, way.Hello = to, [2][]byte{key.Config(), private}
 	way.Late = by == byLate
-	if by == byOther {
+	way.Stuck = by == byStuck
+	if by == byOther || by == byStuck {
 		way.Switch = filepath.Join(t.TempDir(), "switch")
 		m.start(m.gateway, role{Switch: way.Switch})
 		m.gateway.Do(t, func() error { return nstest.Set("ipv4/ip_unprivileged_port_start", "0") })
 	}
 	m.way = m.start(m.gateway, way)
 	return m
+}
+
+// server starts a server on the tenant's machine which reads the PROXY protocol.
+func (m *moving) server(issuer *ca.Issuer) string {
+	m.t.Helper()
+	var l net.Listener
+	m.tenant.Do(m.t, func() (err error) {
+		l, err = net.Listen("tcp", "127.0.0.1:0")
+		return err
+	})
+	siteAt(m.t, l, issuer, zone.Name(m.label), nil)
+	return l.Addr().String()
 }
 
 // bridge joins both networks, and returns the file of the bridge's socket.
@@ -290,7 +310,8 @@ func TestMove(t *testing.T) {
 		by     int
 		again  bool // the site asks for another hello
 	}{{"in clear", places4, false, byGateway, false}, {"hidden", places4, true, byGateway, false}, {"IPv6", places6, false, byGateway, false},
-		{"by Open vSwitch", places6, true, byBridge, false}, {"by another process", places4, false, byOther, false}, {"after another hello", places4, false, byGateway, true}} {
+		{"by Open vSwitch", places6, true, byBridge, false}, {"by another process", places4, false, byOther, false}, {"to a server", places4, true, toServer, false},
+		{"after another hello", places4, false, byGateway, true}} {
 		t.Run(c.name, func(t *testing.T) {
 			m, hidden := newMovingBy(t, c.in, false, c.by, func(site *tls.Config) {
 				if c.again {
@@ -380,6 +401,19 @@ func TestNoMove(t *testing.T) {
 		{"it dies in the middle", func(m *moving) {
 			m.agent.kill()
 			m.stranger(ofTenant, func(c net.Conn) { _, _ = io.ReadFull(c, make([]byte, 100)) })
+		}},
+		{"its kernel refuses", func(m *moving) {
+			m.agent.kill()
+			file, _ := listenSidecar(m.t)
+			m.agent = m.start(m.tenant, role{Listen: m.agentAt(), Sidecar: file, Bare: true})
+		}},
+		{"its sidecar has ended", func(m *moving) {
+			m.agent.kill()
+			m.agent = m.start(m.tenant, role{Listen: m.agentAt(), Sidecar: filepath.Join(m.t.TempDir(), "none")})
+		}},
+		{"its server has ended", func(m *moving) {
+			m.agent.kill()
+			m.agent = m.start(m.tenant, role{Listen: m.agentAt(), Server: "127.0.0.1:1"})
 		}},
 		{"it refuses", func(m *moving) {
 			m.agent.kill()

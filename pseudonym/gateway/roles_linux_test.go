@@ -12,6 +12,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"testing"
@@ -45,6 +46,9 @@ func TestMain(m *testing.M) {
 type role struct {
 	Listen  string
 	Sidecar string // file of a socket; it is an agent then, or else a gateway
+	Server  string // of an agent, in place of a sidecar
+	Bare    bool   // an agent without rights
+	Stuck   bool   // a gateway that stops once it has led a connection
 	Label   pseudonym.Label
 	To      []string
 	Hello   [2][]byte // configuration and private key of an encrypted hello
@@ -54,6 +58,9 @@ type role struct {
 }
 
 func (r role) open() (Holder, error) {
+	if r.Switch != "" && r.Stuck {
+		return stuckHolder{Elsewhere(r.Switch)}, nil
+	}
 	if r.Switch != "" {
 		return Elsewhere(r.Switch), nil
 	}
@@ -72,6 +79,24 @@ func (r role) open() (Holder, error) {
 type late struct{ Switch }
 
 func (late) Settle() { select {} }
+
+// stuckHolder stops for ever once it has led a connection, and says so.
+type stuckHolder struct{ Holder }
+
+func (s stuckHolder) Hold(c *net.TCPConn) (Hold, error) {
+	h, err := s.Holder.Hold(c)
+	return stuckHold{h}, err
+}
+
+type stuckHold struct{ Hold }
+
+func (s stuckHold) Lead(tenant netip.AddrPort) error {
+	if err := s.Hold.Lead(tenant); err != nil {
+		return err
+	}
+	fmt.Println("led")
+	select {}
+}
 
 // identity returns the certificate of a key that all processes can make.
 func identity(t byte) tls.Certificate {
@@ -101,9 +126,9 @@ func (r role) run() error {
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	if r.Sidecar != "" {
+	if r.Sidecar != "" || r.Server != "" {
 		fmt.Println("ready")
-		a := &Agent{Identity: identity(ofTenant), Gateways: keyOf(ofGateways), Sidecar: r.Sidecar, Log: log}
+		a := &Agent{Identity: identity(ofTenant), Gateways: keyOf(ofGateways), Sidecar: r.Sidecar, Server: r.Server, Log: log}
 		return a.Serve(context.Background(), l)
 	}
 	key, err := ech.ParseKey(r.Hello[0], r.Hello[1])
@@ -187,7 +212,7 @@ func (m *moving) start(on nstest.Namespace, r role) *process {
 		m.t.Fatal(err)
 	}
 	p := &process{cmd: exec.Command("/proc/self/exe")}
-	if r.Switch != "" && r.Listen != "" { // root's programs have the rights of the bounding set
+	if r.Switch != "" && r.Listen != "" || r.Bare { // root's programs have the rights of the bounding set
 		p.cmd = exec.Command("setpriv", "--bounding-set=-all", "--inh-caps=-all", fmt.Sprintf("/proc/%d/exe", os.Getpid()))
 	}
 	p.cmd.Env, p.cmd.Stderr = append(os.Environ(), roleVariable+"="+string(text)), os.Stderr

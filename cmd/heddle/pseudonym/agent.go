@@ -24,15 +24,18 @@ func newTenantAgentCommand() *cobra.Command {
 		Long: `Agent runs beside a sidecar until it is interrupted. Gateways move connections
 to it: after the client's first message they hand over the connection itself
 and carry none of its bytes. The agent passes it to the sidecar, which listens
-at a unix socket. FILE is a file whose keys have the names of the flags. A flag
-overrides its key.
+at a unix socket. With --to proxy:ADDRESS it relays the bytes to another server
+on this machine, such as nginx or HAProxy, which learns the client's address by
+the PROXY protocol; connections end with the agent then. FILE is a file whose
+keys have the names of the flags. A flag overrides its key.
 
-The agent needs CAP_NET_ADMIN and Linux, and the sidecar neither. The gateway's
+The agent needs CAP_NET_ADMIN and Linux, and the server neither. The gateway's
 machine has to be on the way from this one to clients, and this machine has to
 take the gateway's connections at the address that tenant add names:
 --address handoff:HOST:PORT.`,
 		Example: `  heddle pseudonym tenant run tenant.toml --listen unix:/run/heddle-news/sidecar
-  heddle pseudonym tenant agent --identity tenant.pem --to unix:/run/heddle-news/sidecar --gateway-key sha256:...`,
+  heddle pseudonym tenant agent --identity tenant.pem --to unix:/run/heddle-news/sidecar --gateway-key sha256:...
+  heddle pseudonym tenant agent --identity tenant.pem --to proxy:127.0.0.1:4443 --gateway-key sha256:...`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := cli.FileUnderFlags(cmd, args, config.LoadPseudonymAgent, &a); err != nil {
@@ -51,7 +54,7 @@ func runAgent(cmd *cobra.Command, f config.PseudonymAgent) error {
 	if err != nil {
 		return err
 	}
-	a := &gateway.Agent{Sidecar: f.Sidecar(), Log: slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))}
+	a := &gateway.Agent{Sidecar: f.Sidecar(), Server: f.Server(), Log: slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))}
 	if a.Identity, err = tenantCertificate(key); err != nil {
 		return err
 	}
