@@ -28,6 +28,21 @@ const gatewayMetrics = "127.0.0.1:9480"
 // the cloud. In a world of [lab.WithIPv6] gateway and agent have addresses of both families.
 func movingWorld(t *testing.T, of lab.World, serve func(*world)) (w *world, r registered, agent *peer.Process) {
 	t.Helper()
+	return movingWorldTo(t, of, serve, (*world).sidecar)
+}
+
+// sidecar starts what serves the news at a socket, where the agent leads without more flags.
+func (w *world) sidecar(s peer.Sidecar) (flags []string) {
+	w.t.Helper()
+	if _, err := w.cloud.Sidecar(w.t.Context(), s); err != nil {
+		w.t.Fatal(err)
+	}
+	return nil
+}
+
+// movingWorldTo is [movingWorld] with something else that serves the news, for which the agent has more flags.
+func movingWorldTo(t *testing.T, of lab.World, serve func(*world), site func(*world, peer.Sidecar) (flags []string)) (w *world, r registered, agent *peer.Process) {
+	t.Helper()
 	t.Parallel()
 	w = &world{Overlay: labtest.UpOverlay(t, of), t: t, dir: filepath.Join(t.TempDir(), "cloud")}
 	var err error
@@ -48,10 +63,10 @@ func movingWorld(t *testing.T, of lab.World, serve func(*world)) (w *world, r re
 	for _, a := range inside {
 		s.Addresses = append(s.Addresses, "handoff:"+netip.AddrPortFrom(a, at.Port()).String())
 	}
-	if _, err := w.cloud.Add(t.Context(), s); err != nil {
+	if err := w.cloud.Enrol(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
-	if agent, err = w.cloud.Agent(t.Context(), s, at); err != nil {
+	if agent, err = w.cloud.Agent(t.Context(), s, at, site(w, s)...); err != nil {
 		t.Fatal(err)
 	}
 	return w, w.get(news), agent
@@ -186,14 +201,14 @@ func TestGatewayCarriesNoBytes(t *testing.T) {
 		{"bpf in another process", lab.OpenCloud("cloud", "news"), (*world).serveApart}} {
 		t.Run(c.by, func(t *testing.T) {
 			w, r, agent := movingWorld(t, c.of, c.serve)
-			w.carriesNoBytes(r, agent, c.by == "ovs")
+			w.carriesNoBytes(r, agent, c.by == "ovs", 0)
 		})
 	}
 }
 
 // carriesNoBytes fetches a large page. A switch that reorders may pass a client's reset before what the client had sent, which the site's machine answers
-// by resets.
-func (w *world) carriesNoBytes(r registered, log *peer.Process, reorders bool) {
+// by resets. So many connections moved before.
+func (w *world) carriesNoBytes(r registered, log *peer.Process, reorders bool, before int) {
 	t := w.t
 	const atSite, atClient = "cloud/news", "isp/client"
 	stop := labtest.Watch(t, w.Instance, atSite, atClient)
@@ -207,7 +222,7 @@ func (w *world) carriesNoBytes(r registered, log *peer.Process, reorders bool) {
 			t.Fatalf("%d bytes, %d, %v\n%s", len(page), status, err, log.Log())
 		}
 	}
-	w.moved(3)
+	w.moved(float64(before + 3))
 	seen := stop()
 	var direct, ofGateway int
 	for _, p := range seen[atSite] {

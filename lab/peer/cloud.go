@@ -119,14 +119,21 @@ func (c *Cloud) Sidecar(ctx context.Context, s Sidecar) (*Process, error) {
 		"--root", c.Root(), "--identity", c.identity(s), "--to", s.To, "--listen", s.listen()}, s.Flags...)...)
 }
 
-// Agent starts the agent of a site that is enrolled. It takes connections from gateways for the sidecar at s.Socket.
-func (c *Cloud) Agent(ctx context.Context, s Sidecar, listen netip.AddrPort) (*Process, error) {
+// Nginx starts what lets nginx serve a site that is enrolled, and returns the file that nginx includes.
+func (c *Cloud) Nginx(ctx context.Context, s Sidecar, dir string) (include string, err error) {
+	_, err = c.on.Start(ctx, s.Host, "nginx can include", append([]string{"pseudonym", "tenant", "nginx", "--zone", CloudZone, "--store", s.Store.String(), "--root", c.Root(),
+		"--identity", c.identity(s), "--to", s.To, "--site", s.Site, "--nginx-dir", dir, "--listen", s.listen()}, s.Flags...)...)
+	return filepath.Join(dir, "nginx.conf"), err
+}
+
+// Agent starts the agent of a site that is enrolled. It takes connections from gateways for the sidecar at s.Socket, unless flags say otherwise.
+func (c *Cloud) Agent(ctx context.Context, s Sidecar, listen netip.AddrPort, flags ...string) (*Process, error) {
 	gateways, err := ran(ctx, c.on, "cloud", "pseudonym", "gateway-key", c.File())
 	if err != nil {
 		return nil, err
 	}
-	return c.on.Start(ctx, s.Host, "listening on", "pseudonym", "tenant", "agent", "--identity", c.identity(s), "--gateway-key", strings.TrimSpace(gateways),
-		"--to", s.listen(), "--listen", listen.String())
+	return c.on.Start(ctx, s.Host, "listening on", append([]string{"pseudonym", "tenant", "agent", "--identity", c.identity(s), "--gateway-key", strings.TrimSpace(gateways),
+		"--to", s.listen(), "--listen", listen.String()}, flags...)...)
 }
 
 // Pseudonym is what `heddle pseudonym get --json` prints.

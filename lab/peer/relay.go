@@ -3,6 +3,7 @@ package peer
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -65,6 +66,43 @@ func (r Relay) HAProxy(ctx context.Context, host *lab.Host) (*Process, error) {
 		return nil, err
 	}
 	return r.start(ctx, host, program, "-db", "-f", file)
+}
+
+// haproxyLocalConfig takes connections with the PROXY protocol at a socket, as the manual has it ("accept-proxy" in "Bind options").
+const haproxyLocalConfig = `global
+	log stderr format raw local0 warning
+defaults
+	mode tcp
+	timeout connect 5s
+	timeout client 1m
+	timeout server 1m
+listen site
+	bind unix@%[1]s mode 600 accept-proxy
+	server sidecar %[2]s send-proxy-v2
+`
+
+// HAProxyAt starts the unmodified HAProxy on a host. It takes connections at a socket by the PROXY protocol, and passes them to another address by it. Its
+// configuration goes to work, an existing directory.
+func HAProxyAt(ctx context.Context, host *lab.Host, work, socket string, to netip.AddrPort) (*Process, error) {
+	program, err := haproxy()
+	if err != nil {
+		return nil, HAProxySupported()
+	}
+	file := filepath.Join(work, "haproxy.cfg")
+	if err := os.WriteFile(file, fmt.Appendf(nil, haproxyLocalConfig, socket, to), 0o600); err != nil {
+		return nil, err
+	}
+	p, err := Start(ctx, host, program, "-db", "-f", file)
+	if err != nil {
+		return nil, err
+	}
+	return p.OrStop(p.Await(ctx, func() error {
+		c, err := net.Dial("unix", socket)
+		if err == nil {
+			c.Close()
+		}
+		return err
+	}))
 }
 
 // nginxRelayConfig is that of ngx_stream_ssl_preread_module.

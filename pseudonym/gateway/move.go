@@ -9,8 +9,10 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"heddle/internal/dial"
 	"heddle/internal/netutil"
@@ -26,6 +28,8 @@ const (
 	moveReady   = 1
 	moveRefused = 0
 	moveBegin   = 1
+	// answerFor is how long one agent may be silent. The next one is tried after that, which with the time to reach it stays below two seconds.
+	answerFor = 1500 * time.Millisecond
 	// moveMost is the most that the state of a connection may take: a gateway sends next to nothing before it moves one.
 	moveMost = passMost + 64<<10
 )
@@ -123,7 +127,7 @@ func (m *Mover) move(ctx context.Context, c net.Conn, agents []string, key ca.Ke
 		if err != nil {
 			return false, err
 		}
-		held, err := moveBy(ctx, holder, conn, way, first)
+		held, err := moveBy(holder, conn, way, first)
 		if err == nil || errors.Is(err, errAgent) || errors.Is(err, errFamily) {
 			m.idle.keep(of, way)
 			if held != nil {
@@ -132,19 +136,33 @@ func (m *Mover) move(ctx context.Context, c net.Conn, agents []string, key ca.Ke
 			return err == nil, err
 		}
 		way.Close()
-		if !used || errors.Is(err, errLost) || !errors.Is(err, errSilent) { // an agent may have ended since the last time
+		silent := errors.Is(err, os.ErrDeadlineExceeded)
+		if errors.Is(err, errLost) || !errors.Is(err, errSilent) || !used && !silent { // an agent may have ended since the last time
 			return false, err
+		}
+		if silent {
+			m.idle.drop(of, way.RemoteAddr())
+			if agents = others(agents, way.RemoteAddr()); len(agents) == 0 {
+				return false, err
+			}
 		}
 	}
 }
 
+// others returns the agents at other addresses than that of one that is silent, and none if it is not clear which one that is.
+func others(agents []string, silent net.Addr) []string {
+	rest := slices.DeleteFunc(slices.Clone(agents), func(a string) bool { return a == silent.String() })
+	if len(rest) == len(agents) {
+		return nil
+	}
+	return rest
+}
+
 // moveBy moves a connection to the agent at the other end of way. It returns the old side, which the caller closes.
-func moveBy(ctx context.Context, holder Holder, c *net.TCPConn, way net.Conn, first greeting) (Hold, error) {
+func moveBy(holder Holder, c *net.TCPConn, way net.Conn, first greeting) (Hold, error) {
 	if netutil.AddrPort(c.RemoteAddr()).Addr().Is4() != netutil.AddrPort(way.RemoteAddr()).Addr().Is4() {
 		return nil, errFamily
 	}
-	until, _ := ctx.Deadline()
-	_ = way.SetDeadline(until)
 	held, err := holder.Hold(c)
 	if err != nil {
 		return nil, err
@@ -183,17 +201,24 @@ func offer(c *net.TCPConn, way net.Conn, hello []byte) (tenant netip.AddrPort, e
 	if err != nil {
 		return tenant, err
 	}
+	return tenant, ask(way, state)
+}
+
+// ask sends a state to an agent, and reads the answer.
+func ask(way net.Conn, state []byte) error {
+	_ = way.SetDeadline(time.Now().Add(answerFor))
 	answer := make([]byte, 1)
-	if _, err = way.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(state))), state...)); err == nil {
+	_, err := way.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(state))), state...))
+	if err == nil {
 		_, err = io.ReadFull(way, answer)
 	}
 	switch {
 	case err != nil:
-		err = fmt.Errorf("%w: %w", errSilent, err)
+		return fmt.Errorf("%w: %w", errSilent, err)
 	case answer[0] != moveReady:
-		err = errAgent
+		return errAgent
 	}
-	return tenant, err
+	return way.SetDeadline(time.Now().Add(answerFor))
 }
 
 // filter leaves out addresses of the other family.
@@ -211,16 +236,28 @@ func (m *Mover) take(ctx context.Context, agents []string, of agentKind) (way ne
 	if way := m.idle.take(of); way != nil {
 		return way, true, nil
 	}
-	c, err := m.dialer.Dial(ctx, agents)
-	if err != nil {
-		return nil, false, err
-	}
-	t := tls.Client(c, &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{m.identity}, InsecureSkipVerify: true, VerifyConnection: only(of.key)})
-	if err := t.HandshakeContext(ctx); err != nil {
+	for {
+		c, err := m.dialer.Dial(ctx, agents)
+		if err != nil {
+			return nil, false, err
+		}
+		way, err = m.greet(ctx, c, of.key)
+		if err == nil {
+			return way, false, nil
+		}
 		c.Close()
-		return nil, false, fmt.Errorf("agent %v: %w", c.RemoteAddr(), err)
+		if agents = others(agents, c.RemoteAddr()); len(agents) == 0 {
+			return nil, false, fmt.Errorf("agent %v: %w", c.RemoteAddr(), err)
+		}
 	}
-	return t, false, nil
+}
+
+// greet makes TLS of a connection to an agent with a key.
+func (m *Mover) greet(ctx context.Context, c net.Conn, key ca.KeyID) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerFor)
+	defer cancel()
+	t := tls.Client(c, &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{m.identity}, InsecureSkipVerify: true, VerifyConnection: only(key)})
+	return t, t.HandshakeContext(ctx)
 }
 
 // only lets the peer with a key pass, whatever its certificate says.

@@ -152,6 +152,33 @@ func TestGatewayIsKilledWhileItMoves(t *testing.T) {
 	}
 }
 
+// A connection moves to another agent of the tenant while one stands still, whose machine takes connections for it.
+func TestMoveToAnotherAgent(t *testing.T) {
+	m := newMoving(t, places4, false)
+	m.way.kill()
+	file, l := listenSidecar(t)
+	issuer, root := catest.NewIssuer(t, string(zone))
+	m.config.RootCAs.AddCert(root)
+	siteAt(t, l, issuer, zone.Name(m.label), nil)
+	second := at(m.site, 4445).String()
+	m.start(m.tenant, role{Listen: second, Sidecar: file})
+	way := m.routing
+	way.To = []string{AgentPrefix + m.agentAt(), AgentPrefix + second}
+	m.way = m.start(m.gateway, way)
+	for range 8 { // both are used, most likely
+		c, _ := m.visit(m.config)
+		c.Close()
+	}
+	if err := m.agent.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	for range 4 {
+		c, _ := m.visit(m.config)
+		m.echo(c, 1000)
+	}
+	m.expect(Counts{Moved: 12})
+}
+
 // A sidecar that dies or hangs when it has a connection leaves no client in silence once it has ended.
 func TestSidecarEndsWhileItIsGivenAConnection(t *testing.T) {
 	m := newMoving(t, places4, false)

@@ -41,6 +41,7 @@ type moving struct {
 	places
 	client, gateway, tenant nstest.Namespace
 	way, agent              *process
+	routing                 role // of way
 	label                   pseudonym.Label
 	config                  *tls.Config                                            // of the client
 	list                    []byte                                                 // of keys for encrypted hellos
@@ -154,6 +155,7 @@ func newMovingBy(t *testing.T, in places, relays bool, by int, edit func(*tls.Co
 		m.start(m.gateway, role{Switch: way.Switch})
 		m.gateway.Do(t, func() error { return nstest.Set("ipv4/ip_unprivileged_port_start", "0") })
 	}
+	m.routing = way
 	m.way = m.start(m.gateway, way)
 	return m
 }

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"net"
+	"slices"
 	"sync"
 	"time"
 )
@@ -62,6 +63,23 @@ func (w *ways[K]) keep(of K, way net.Conn) {
 		return
 	}
 	w.idle[of] = append(w.idle[of], waitingWay{way, now})
+}
+
+// drop closes the connections to an address that wait.
+func (w *ways[K]) drop(of K, to net.Addr) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.idle[of]) == 0 {
+		return
+	}
+	w.idle[of] = slices.DeleteFunc(w.idle[of], func(way waitingWay) bool {
+		gone := way.RemoteAddr().String() == to.String()
+		if gone {
+			way.Close()
+		}
+		return gone
+	})
+	w.prune(of, time.Now())
 }
 
 // prune closes connections that wait for too long. w.mu is held.
