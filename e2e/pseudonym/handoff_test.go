@@ -17,6 +17,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 
 	"heddle/internal/polltest"
+	"heddle/internal/sysctl"
 	"heddle/lab"
 	"heddle/lab/labtest"
 	"heddle/lab/peer"
@@ -115,12 +116,18 @@ func (w *world) serveApart() {
 	w.t.Helper()
 	socket := filepath.Join(w.t.TempDir(), "switch")
 	w.set(`# switch = "unix:/run/heddle-switch/socket"`, fmt.Sprintf("switch = %q", "unix:"+socket))
+	w.serveInTwo("")
+}
+
+// serveInTwo runs all switches in one process, with an address for its metrics or none, and everything else in another one, as [world.serveApart] does.
+func (w *world) serveInTwo(metrics string) {
+	w.t.Helper()
 	text, err := os.ReadFile(w.cloud.File())
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	file := filepath.Join(w.dir, "switch.toml")
-	if err := os.WriteFile(file, bytes.ReplaceAll(text, []byte(gatewayMetrics), nil), 0o600); err != nil {
+	if err := os.WriteFile(file, bytes.ReplaceAll(text, []byte(gatewayMetrics), []byte(metrics)), 0o600); err != nil {
 		w.t.Fatal(err)
 	}
 	w.Start("cloud", "serving "+zone, "pseudonym", "serve", file, "--only", "switch")
@@ -147,20 +154,47 @@ func (w *world) moved(want float64) {
 // Doctor says by what a machine would lead connections that move, and why another one may move none.
 func TestDoctorChecksHandOff(t *testing.T) {
 	w, _, _ := movingWorld(t, lab.OpenCloud("cloud", "news"), (*world).serveAll)
-	says := func(host, want string) {
+	saysBy := func(host, want string, before ...string) {
 		t.Helper()
-		var all []struct{ Check, What string }
-		out := w.Run(host, "pseudonym", "doctor", w.cloud.File(), "--json")
-		if err := json.Unmarshal([]byte(out), &all); err != nil {
+		var all []struct{ Check, What, Hint string }
+		command := append(before, labtest.Heddle, "pseudonym", "doctor", w.cloud.File(), "--json")
+		out, err := w.Host(host).Command(t.Context(), command[0], command[1:]...).Output()
+		if err = errors.Join(err, json.Unmarshal(out, &all)); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
-		i := slices.IndexFunc(all, func(one struct{ Check, What string }) bool { return one.Check == "handoff" })
-		if i < 0 || !strings.Contains(all[i].What, want) {
-			t.Errorf("%s: not %q:\n%s", host, want, out)
+		i := slices.IndexFunc(all, func(one struct{ Check, What, Hint string }) bool { return one.Check == "handoff" })
+		if i < 0 || !strings.Contains(all[i].What+"; "+all[i].Hint, want) {
+			t.Errorf("%s %v: not %q:\n%s", host, before, want, out)
 		}
 	}
+	says := func(host, want string) {
+		t.Helper()
+		saysBy(host, want)
+	}
 	says("cloud", "lead them by bpf")
+	key, err := w.Host("cloud").Command(t.Context(), labtest.Heddle, "pseudonym", "gateway-key", w.cloud.File()).Output()
+	agent := filepath.Join(t.TempDir(), "agent.toml")
+	text := fmt.Sprintf("identity = %q\ngateway-key = %q\nto = \"proxy:127.0.0.1:80\"\n", w.cloud.Identity(news), strings.TrimSpace(string(key)))
+	if err = errors.Join(err, os.WriteFile(agent, []byte(text), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	machine := func() string { return w.Run("news", "pseudonym", "doctor", "--agent", agent) }
+	if out := machine(); strings.Count(out, "yes") != 4 {
+		t.Errorf("the agent's machine:\n%s", out)
+	}
+	if err := w.Host("news").Do(func() error { return sysctl.Set("/proc/sys/net/ipv4/tcp_sack", "0") }); err != nil {
+		t.Fatal(err)
+	}
+	if out, _, _ := w.Try("news", "", "pseudonym", "doctor", "--agent", agent); !strings.Contains(out, "net.ipv4.tcp_sack is 0") || strings.Count(out, "yes") != 3 {
+		t.Errorf("the agent's machine without SACK:\n%s", out)
+	}
 	says("client", "does not route packets")
+	without := []string{"setpriv", "--inh-caps=-all"}
+	saysBy("cloud", "root lacks CAP_NET_ADMIN", append(without, "--bounding-set=-all")...)
+	saysBy("cloud", "lead them by nft", append(without, "--bounding-set=-all,+net_admin")...)
+	w.set(`# gateway-switch = "auto"`, `gateway-switch = "bpf" # alone`)
+	saysBy("cloud", "CAP_BPF", append(without, "--bounding-set=-all,+net_admin")...)
+	w.set(`gateway-switch = "bpf" # alone`, `# gateway-switch = "auto"`)
 	w.set(`# gateway-switch = "auto"`, `gateway-switch = "ovs"`, `# gateway-bridge = "br0"`, `gateway-bridge = "none0"`)
 	says("cloud", "the bridge none0 of Open vSwitch")
 	w.set(`# switch = "unix:/run/heddle-switch/socket"`, `switch = "unix:/none"`)

@@ -34,6 +34,33 @@ func withIPv6(t *testing.T, sites ...string) *world {
 	return w
 }
 
+// The switch of pseudo-addresses runs in a process of its own, and all other parts have no rights.
+func TestPseudoAddressesBySwitchApart(t *testing.T) {
+	w := withIPv6(t, "news")
+	const metrics = "127.0.0.1:9481"
+	w.set(`# gateway-mode = "auto"`, `gateway-mode = "v6"`, `# v6-prefix = "2001:db8:77:1::/64"`, fmt.Sprintf("v6-prefix = %q", lab.CloudPrefix),
+		`# v6-device = "eth0"`, `v6-device = "isp"`, `listen = [":443"]`, `listen = [":443", ":8443"]`, `# metrics = "127.0.0.1:9480"`, `metrics = "`+gatewayMetrics+`"`)
+	w.serveInTwo(metrics)
+	w.webServer(news, "news")
+	s := w.cloud.At("news", news, w.Host("news").Addrs()[0])
+	s.Listen, s.Addresses = netip.MustParseAddrPort("[::]:8443"), []string{"v6:" + lab.CloudSite6(1).String()} // the site has port 443 itself
+	if _, err := w.cloud.Add(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	r := w.get(news)
+	url := strings.Replace(r.URL, r.Name+"/", r.Name+":8443/", 1)
+	polltest.Await(t, "switch and nameserver learn of the site", func() bool {
+		page, status, err := w.curl(r, url, "-6")
+		return err == nil && status == 200 && strings.Contains(page, text(news))
+	})
+	if n := number(w, metrics, "heddle_pseudonym_switch_led"); n == 0 {
+		t.Error("the switch led no packets")
+	}
+	if n := number(w, gatewayMetrics, "heddle_pseudonym_switch_led"); n != 0 {
+		t.Errorf("the other process led %v packets", n)
+	}
+}
+
 // A switch leads a client's packets to the site, a sidecar or nginx in its place, by their address, of which each visit has another. The gateway has no part in it, and an
 // observer sees addresses that tell nothing.
 func TestPseudoAddresses(t *testing.T) {

@@ -111,7 +111,10 @@ func (c *Cloud) Enrol(ctx context.Context, s Sidecar) error {
 	return err
 }
 
-func (c *Cloud) identity(s Sidecar) string { return filepath.Join(c.Dir, s.Site+"-tenant.pem") }
+func (c *Cloud) identity(s Sidecar) string { return c.Identity(s.Site) }
+
+// Identity is the file of the key of a site's sidecars.
+func (c *Cloud) Identity(site string) string { return filepath.Join(c.Dir, site+"-tenant.pem") }
 
 // Sidecar starts the sidecar of a site that is enrolled.
 func (c *Cloud) Sidecar(ctx context.Context, s Sidecar) (*Process, error) {

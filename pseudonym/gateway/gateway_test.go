@@ -70,7 +70,7 @@ func (r *routes) set(l pseudonym.Label, to ...string) {
 	r.to[l] = to
 }
 
-func start(t *testing.T, r *routes, own map[string][]string, keys ...*ech.Key) (*Gateway, string) {
+func start(t testing.TB, r *routes, own map[string][]string, keys ...*ech.Key) (*Gateway, string) {
 	t.Helper()
 	o := Options{Zone: zone, Router: r, Own: own, Log: slog.New(slog.DiscardHandler)}
 	if len(keys) > 0 {

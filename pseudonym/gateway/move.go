@@ -28,7 +28,7 @@ const (
 	moveReady   = 1
 	moveRefused = 0
 	moveBegin   = 1
-	// answerFor is how long one agent may be silent. The next one is tried after that, which with the time to reach it stays below two seconds.
+	// answerFor is how long one agent may be silent if there is another way. That is tried then, which with the time to reach it stays below two seconds.
 	answerFor = 1500 * time.Millisecond
 	// moveMost is the most that the state of a connection may take: a gateway sends next to nothing before it moves one.
 	moveMost = passMost + 64<<10
@@ -72,7 +72,7 @@ func (m *Mover) Begin() error {
 // handOver moves a connection to an agent of a tenant. If it does not, it returns the addresses of the tenant's sidecars, and why, if the client is why.
 func (g *Gateway) handOver(ctx context.Context, c net.Conn, to Place, first greeting) (sidecars []string, done bool, why error) {
 	agents, sidecars := to.split(g.o.Mode)
-	moved, err := g.o.Mover.move(ctx, c, agents, to.Key, first)
+	moved, err := g.o.Mover.move(ctx, c, agents, to.Key, first, len(sidecars) > 0)
 	if moved {
 		g.note(func(n *Counts) { n.done(first).Moved++ })
 		return nil, true, nil
@@ -103,8 +103,9 @@ func (g *Gateway) stay(why error, hint string) {
 	g.o.Log.Warn("some connections do not move to agents", "error", why, "then", then, "hint", hint)
 }
 
-// move moves a client's connection to one of a tenant's agents. Unless it fails with errLost, a connection that did not move goes on here.
-func (m *Mover) move(ctx context.Context, c net.Conn, agents []string, key ca.KeyID, first greeting) (moved bool, err error) {
+// move moves a client's connection to one of a tenant's agents. Unless it fails with errLost, a connection that did not move goes on here, where it
+// may be relayed.
+func (m *Mover) move(ctx context.Context, c net.Conn, agents []string, key ca.KeyID, first greeting, relays bool) (moved bool, err error) {
 	conn, whole := under(c).(*net.TCPConn)
 	of := agentKind{key, netutil.AddrPort(c.RemoteAddr()).Addr().Is6()}
 	if m == nil || len(agents) == 0 || !whole {
@@ -123,11 +124,11 @@ func (m *Mover) move(ctx context.Context, c net.Conn, agents []string, key ca.Ke
 	ctx, cancel := context.WithTimeout(ctx, dialFor)
 	defer cancel()
 	for {
-		way, used, err := m.take(ctx, agents, of)
+		way, used, err := m.take(ctx, agents, of, relays)
 		if err != nil {
 			return false, err
 		}
-		held, err := moveBy(holder, conn, way, first)
+		held, err := moveBy(holder, conn, way, first, patience(agents, relays))
 		if err == nil || errors.Is(err, errAgent) || errors.Is(err, errFamily) {
 			m.idle.keep(of, way)
 			if held != nil {
@@ -158,8 +159,16 @@ func others(agents []string, silent net.Addr) []string {
 	return rest
 }
 
-// moveBy moves a connection to the agent at the other end of way. It returns the old side, which the caller closes.
-func moveBy(holder Holder, c *net.TCPConn, way net.Conn, first greeting) (Hold, error) {
+// patience is how long one of the agents may be silent.
+func patience(agents []string, relays bool) time.Duration {
+	if len(agents) > 1 || relays {
+		return answerFor
+	}
+	return dialFor
+}
+
+// moveBy moves a connection to the agent at the other end of way, which may be silent for so long. It returns the old side, which the caller closes.
+func moveBy(holder Holder, c *net.TCPConn, way net.Conn, first greeting, within time.Duration) (Hold, error) {
 	if netutil.AddrPort(c.RemoteAddr()).Addr().Is4() != netutil.AddrPort(way.RemoteAddr()).Addr().Is4() {
 		return nil, errFamily
 	}
@@ -167,7 +176,7 @@ func moveBy(holder Holder, c *net.TCPConn, way net.Conn, first greeting) (Hold, 
 	if err != nil {
 		return nil, err
 	}
-	tenant, err := offer(c, way, first.send)
+	tenant, err := offer(c, way, first.send, within)
 	if err == nil {
 		err = held.Lead(tenant)
 	}
@@ -185,7 +194,7 @@ func moveBy(holder Holder, c *net.TCPConn, way net.Conn, first greeting) (Hold, 
 
 // offer sends the state of a connection that is held to an agent, with what the gateway read of it, until the agent is ready. It returns the agent's
 // address for the connection.
-func offer(c *net.TCPConn, way net.Conn, hello []byte) (tenant netip.AddrPort, err error) {
+func offer(c *net.TCPConn, way net.Conn, hello []byte, within time.Duration) (tenant netip.AddrPort, err error) {
 	s, err := tcprepair.StateOf(c)
 	if err != nil {
 		return tenant, err
@@ -201,12 +210,12 @@ func offer(c *net.TCPConn, way net.Conn, hello []byte) (tenant netip.AddrPort, e
 	if err != nil {
 		return tenant, err
 	}
-	return tenant, ask(way, state)
+	return tenant, ask(way, state, within)
 }
 
 // ask sends a state to an agent, and reads the answer.
-func ask(way net.Conn, state []byte) error {
-	_ = way.SetDeadline(time.Now().Add(answerFor))
+func ask(way net.Conn, state []byte, within time.Duration) error {
+	_ = way.SetDeadline(time.Now().Add(within))
 	answer := make([]byte, 1)
 	_, err := way.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(state))), state...))
 	if err == nil {
@@ -218,7 +227,7 @@ func ask(way net.Conn, state []byte) error {
 	case answer[0] != moveReady:
 		return errAgent
 	}
-	return way.SetDeadline(time.Now().Add(answerFor))
+	return way.SetDeadline(time.Now().Add(within))
 }
 
 // filter leaves out addresses of the other family.
@@ -232,7 +241,7 @@ func (k agentKind) filter(agents []string) (some []string) {
 }
 
 // take returns a connection to an agent, and whether it was used before.
-func (m *Mover) take(ctx context.Context, agents []string, of agentKind) (way net.Conn, used bool, err error) {
+func (m *Mover) take(ctx context.Context, agents []string, of agentKind, relays bool) (way net.Conn, used bool, err error) {
 	if way := m.idle.take(of); way != nil {
 		return way, true, nil
 	}
@@ -241,7 +250,7 @@ func (m *Mover) take(ctx context.Context, agents []string, of agentKind) (way ne
 		if err != nil {
 			return nil, false, err
 		}
-		way, err = m.greet(ctx, c, of.key)
+		way, err = m.greet(ctx, c, of.key, patience(agents, relays))
 		if err == nil {
 			return way, false, nil
 		}
@@ -252,9 +261,9 @@ func (m *Mover) take(ctx context.Context, agents []string, of agentKind) (way ne
 	}
 }
 
-// greet makes TLS of a connection to an agent with a key.
-func (m *Mover) greet(ctx context.Context, c net.Conn, key ca.KeyID) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerFor)
+// greet makes TLS of a connection to an agent with a key, which may be silent for so long.
+func (m *Mover) greet(ctx context.Context, c net.Conn, key ca.KeyID, within time.Duration) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	t := tls.Client(c, &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{m.identity}, InsecureSkipVerify: true, VerifyConnection: only(key)})
 	return t, t.HandshakeContext(ctx)

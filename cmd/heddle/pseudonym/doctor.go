@@ -24,6 +24,7 @@ import (
 	"heddle/config"
 	"heddle/internal/errhint"
 	"heddle/internal/netutil"
+	"heddle/internal/sysctl"
 	"heddle/internal/text"
 	"heddle/pseudonym"
 	"heddle/pseudonym/ca"
@@ -40,7 +41,10 @@ const checkFor = 5 * time.Second
 const soon = 60 * 24 * time.Hour
 
 func newDoctorCommand() *cobra.Command {
-	var f bind.Printing
+	var f struct {
+		bind.Printing
+		Agent bool `flag:"agent" help:"FILE is that of an agent: check the machine of a site"`
+	}
 	return bind.Flags(&cobra.Command{
 		Use:   "doctor FILE",
 		Short: "Check a cloud, and say what to do",
@@ -50,16 +54,30 @@ whether the gateways lead to the store, whether the sidecars can be reached from
 here, whether this machine may hand connections over to tenants with an agent,
 and whether a switch may and does lead to tenants by pseudo-addresses. Run it
 where the store runs, which has the keys. It changes nothing, and talks to the
-cloud alone.`,
-		Example: "  heddle pseudonym doctor cloud.toml",
-		Args:    cobra.ExactArgs(1),
+cloud alone.
+
+With --agent it looks at the machine of a site instead: whether the agent may
+take over connections there, whether something takes them from it, and whether
+the kernel sends as those of other machines do.`,
+		Example: `  heddle pseudonym doctor cloud.toml
+  heddle pseudonym doctor --agent /etc/heddle/agent.toml`,
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, o, err := loadCloud(cmd, args[0])
-			if err != nil {
-				return err
+			var all []checks.Result
+			if f.Agent {
+				a, err := config.LoadPseudonymAgent(args[0])
+				if err != nil {
+					return err
+				}
+				all = examineAgent(cmd.Context(), a)
+			} else {
+				c, o, err := loadCloud(cmd, args[0])
+				if err != nil {
+					return err
+				}
+				o.Log = slog.New(slog.DiscardHandler)
+				all = examine(cmd.Context(), c, o)
 			}
-			o.Log = slog.New(slog.DiscardHandler)
-			all := examine(cmd.Context(), c, o)
 			if f.JSON {
 				return cli.WriteJSON(cmd.OutOrStdout(), all)
 			}
@@ -113,6 +131,7 @@ func examine(ctx context.Context, c config.PseudonymCloud, o cloud.Options) (all
 	moves := o.Mode == gateway.Auto || o.Mode == gateway.Handoff
 	if moves && slices.ContainsFunc(tenants, func(t database.Tenant) bool { return gateway.Moves(t.Addresses) }) {
 		add("handoff", checkHandoff(o))
+		add("kernel", checkKernel(sysctl.Get))
 	}
 	for _, t := range tenants {
 		if t.Site == o.Zone.Store() {

@@ -49,7 +49,7 @@ func (o *world) prepare(t *testing.T) func(*leadtest.World) (network, site strin
 func (o *world) options() Options { return Options{Bridge: o.switches.Socket(bridge), Most: o.most} }
 
 func (o *world) kind(t *testing.T) leadtest.Kind {
-	return leadtest.Kind{Asks: true, Prepare: o.prepare(t), New: func() (leadtest.Switch, error) { return New(o.options()) }, Remove: o.remove, Has: has}
+	return leadtest.Kind{Asks: true, Prepare: o.prepare(t), New: func() (leadtest.Switch, error) { return New(o.options()) }, Remove: o.remove, Has: o.has}
 }
 
 func kindOf(t *testing.T) leadtest.Kind { return new(world).kind(t) }
@@ -63,7 +63,13 @@ func (o *world) remove(*leadtest.World) error {
 	return errors.Join(c.Change(openflow.Delete(prefix, prefixMask)), c.Close())
 }
 
-func has(w *leadtest.World, what string) (bool, error) {
+// shortened is what a flow has whose connection has ended.
+const shortened = "idle_timeout=120,"
+
+func (o *world) has(w *leadtest.World, what string) (bool, error) {
+	if what == "ended" {
+		return strings.Contains(o.switches.Flows(bridge), shortened), nil
+	}
 	s := w.To.(*Switch)
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -72,9 +72,7 @@ func portIsUsedAgain(w *World) {
 		near, far := w.Moved()
 		w.Talk(near, far)
 		w.Finish(near, far)
-		if !w.kind.Asks {
-			w.await("ended", true)
-		}
+		w.await("ended", true)
 	}
 	near, far := w.dial()
 	w.await("ended", false)
