@@ -122,8 +122,14 @@ func TestFlows(t *testing.T) {
 		"send_flow_rem priority=40004,icmp,nw_dst=192.0.2.1,icmp_type=3 actions=CONTROLLER:65535",
 	}
 	o.await(t, want)
+	if has, err := o.has(w, "ended"); err != nil || has {
+		t.Errorf("the connection has ended: %v, %v", has, err)
+	}
 	w.Finish(near, far)
 	o.await(t, append([]string{back("120")}, want[1:]...))
+	if has, err := o.has(w, "ended"); err != nil || !has {
+		t.Errorf("the connection that has ended: %v, %v", has, err)
+	}
 }
 
 // await waits until the bridge has these flows.

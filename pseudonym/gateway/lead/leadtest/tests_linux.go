@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -16,6 +17,8 @@ import (
 
 	"heddle/internal/errhint"
 	"heddle/internal/nft"
+	"heddle/internal/polltest"
+	"heddle/pseudonym/gateway/lead"
 )
 
 // Run tests a kind of switch, in worlds of IPv4 and of IPv6. Each test has its own.
@@ -25,6 +28,7 @@ func Run(t *testing.T, of func(*testing.T) Kind) {
 		test func(*World)
 	}{
 		{"TenantHasTheConnection", tenantHasTheConnection},
+		{"KeepAliveProbesCount", keepAliveProbesCount},
 		{"PortIsUsedAgain", portIsUsedAgain},
 		{"PortIsUsedAgainAfterAReset", portIsUsedAgainAfterAReset},
 		{"PortIsUsedWithoutTheGateway", portIsUsedWithoutTheGateway},
@@ -64,6 +68,43 @@ func tenantHasTheConnection(w *World) {
 	w.Talk(near, far)
 	w.Finish(near, far)
 	w.quiet()
+}
+
+// A connection on which nothing passes but probes of TCP keeps its entries.
+func keepAliveProbesCount(w *World) {
+	near, far := w.Moved()
+	w.Talk(near, far)
+	const quiet = time.Second
+	var last time.Time
+	polltest.Until(w.t, func() error {
+		if last = w.last(); time.Since(last) < quiet {
+			return errors.New("packets still pass")
+		}
+		return nil
+	})
+	if err := near.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: quiet, Interval: quiet, Count: 100}); err != nil {
+		w.t.Fatal(err)
+	}
+	polltest.Await(w.t, "a probe counts", func() bool { return w.last().Sub(last) > quiet/2 })
+	w.Talk(near, far)
+	w.quiet()
+}
+
+// last is when the switch saw the last packet of the connection.
+func (w *World) last() (at time.Time) {
+	w.t.Helper()
+	w.Gateway.Do(w.t, func() error {
+		return w.To.Each(func(c lead.Connection) error {
+			if c.Client == w.At {
+				at = c.Last
+			}
+			return nil
+		})
+	})
+	if at.IsZero() {
+		w.t.Fatal("the switch has no such connection")
+	}
+	return at
 }
 
 // A client may use a port again as soon as its connection has ended, and gets to the gateway.

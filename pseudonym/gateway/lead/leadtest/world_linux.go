@@ -29,6 +29,7 @@ import (
 // Switch is one of moved connections.
 type Switch interface {
 	Lead(client, gateway, tenant netip.AddrPort) error
+	Each(func(lead.Connection) error) error
 	Close() error
 }
 
