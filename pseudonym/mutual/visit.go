@@ -43,8 +43,7 @@ func hostOf(host string) string {
 	return name
 }
 
-// capability looks for the capability in the query, or else in the cookie if the request comes from the site itself or from no site
-// (Fetch Metadata, section 2.2). It takes both out of the request. shown reports whether it was in the query.
+// capability looks for the capability in the query, or else in the cookie if the request comes from the site itself or from no site. It takes both out of the request. shown reports whether it was in the query.
 func (e *Entry) capability(r *http.Request) (shown, admitted bool) {
 	if query, found := cutQuery(r.URL.RawQuery); len(found) > 0 {
 		r.URL.RawQuery = query
@@ -63,11 +62,16 @@ func (e *Entry) capability(r *http.Request) (shown, admitted bool) {
 			r.Header.Set("Cookie", cookies)
 		}
 	}
-	switch r.Header.Get("Sec-Fetch-Site") {
+	return shown, shown || kept && !FromElsewhere(r.Header)
+}
+
+// FromElsewhere reports whether another site led to a request, or to what redirected to it (Fetch Metadata, section 2.2).
+func FromElsewhere(header http.Header) bool {
+	switch header.Get("Sec-Fetch-Site") {
 	case "", "none", "same-origin":
-		return shown, shown || kept
+		return false
 	}
-	return shown, shown
+	return true
 }
 
 // cutQuery takes the capabilities out of a query, and leaves the rest as it is.

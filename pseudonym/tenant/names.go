@@ -46,6 +46,8 @@ func (h *handler) namesIn(r *http.Response) error {
 	if u, err := url.Parse(r.Header.Get("Location")); err == nil {
 		if to, ok := link(u); ok {
 			r.Header.Set("Location", to)
+		} else if r.StatusCode/100 == 3 && mutual.FromElsewhere(r.Request.Header) && within(r.Header.Get("Location"), u, name) {
+			r.Header.Set("Location", withCapability(r.Header.Get("Location"), e))
 		}
 	}
 	r.Header["Set-Cookie"] = append(clearCookies(r), h.cookies(r.Header.Values("Set-Cookie"), e)...)
@@ -92,6 +94,32 @@ func (h *handler) link(u *url.URL, e *mutual.Entry) (to string, ok bool) {
 		plain.Scheme = "https"
 	}
 	return pseudonym.NewLink(plain.String(), e.Label, e.Capability).URL(h.zone), true
+}
+
+// within reports whether a URL leads browsers to a name. They read some as others that Go takes for paths (URL Standard, section 4.4).
+func within(text string, u *url.URL, name string) bool {
+	odd := func(r rune) bool { return r <= ' ' || r == '\\' }
+	switch {
+	case strings.ContainsFunc(text, odd) || strings.HasPrefix(text, "//"):
+		return false
+	case u.Scheme == "":
+		return u.Host == ""
+	}
+	return u.Scheme == "https" && strings.EqualFold(u.Host, name)
+}
+
+// withCapability adds the capability to a URL of the site that a redirect leads to. If another site led to the redirect, the browser says of what
+// follows that this site led there too, and the cookie does not count.
+func withCapability(to string, e *mutual.Entry) string {
+	to, fragment, found := strings.Cut(to, "#")
+	if found {
+		fragment = "#" + fragment
+	}
+	mark := "?"
+	if strings.Contains(to, "?") {
+		mark = "&"
+	}
+	return to + mark + pseudonym.CapabilityKey + "=" + e.Capability.String() + fragment
 }
 
 // withHost replaces the host of a URL if it is from.
