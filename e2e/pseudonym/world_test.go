@@ -69,7 +69,7 @@ func (w *world) webServer(site, host string) {
 	if err := os.CopyFS(root, must(fs.Sub(siteFiles, "site"))); err != nil {
 		w.t.Fatal(err)
 	}
-	for name, content := range map[string][]byte{"index.html": []byte(text(site)), "large.bin": make([]byte, 5<<20)} {
+	for name, content := range map[string][]byte{"index.html": []byte(text(site)), "large.bin": make([]byte, 5<<20), "rich.ttf": font()} {
 		if err := os.WriteFile(filepath.Join(root, name), content, 0o644); err != nil {
 			w.t.Fatal(err)
 		}

@@ -13,9 +13,13 @@ const seen = async () => {
   await background.decode()
   const large = await (await fetch('/large.bin')).arrayBuffer()
   const moved = await fetch('/sub')
+  await document.fonts.load('100px rich')
+  const canvas = document.createElement('canvas').getContext('2d')
+  canvas.font = '100px rich, monospace'
   return [
     getComputedStyle(document.getElementById('styled')).color, image.naturalWidth, background.naturalWidth, (await (await fetch('/rich.json')).json()).n, older,
     (await import('/rich-module.js')).prime, large.byteLength, await moved.text(), (await fetch('/none')).status, (await fetch('/rich.txt', { headers: { range: 'bytes=0-3' } })).status,
+    Math.round(canvas.measureText('a').width),
   ].join(' ')
 }
 addEventListener('load', () => seen().then((all) => { document.title = `loaded: ${all}` }, (error) => { document.title = `loaded: ${error}` }))

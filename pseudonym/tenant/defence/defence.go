@@ -85,6 +85,8 @@ func (d *Defence) Serve(w http.ResponseWriter, r *http.Request, visitor string) 
 		http.Error(w, "this site has a Service Worker of its sidecar", http.StatusForbidden)
 	case p != "":
 		d.piece(w, r, visitor, p)
+	case r.Method == http.MethodGet && r.Header.Get(preloadHeader) != "" && r.Header.Get("Sec-Fetch-Mode") == "navigate":
+		d.preload(w, r, visitor)
 	case opens(r):
 		boot(w)
 	default:

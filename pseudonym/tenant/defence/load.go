@@ -84,6 +84,11 @@ func (d *Defence) piece(w http.ResponseWriter, r *http.Request, visitor, header 
 		d.pad(w, a.index, a.dest)
 		return
 	}
+	d.answer(w, r, visitor, a)
+}
+
+// answer answers with a piece that has content.
+func (d *Defence) answer(w http.ResponseWriter, r *http.Request, visitor string, a asked) {
 	l, first := d.enter(loadKey{visitor, a.id}, a.count)
 	if l == nil {
 		http.Error(w, errFull.Error(), http.StatusServiceUnavailable)

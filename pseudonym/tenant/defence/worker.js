@@ -8,22 +8,31 @@ const LANES = 8 // units at a time that a page fetches, if it is known how many 
 const PLAIN = '/.well-known/heddle/plain'
 const HEADER = 'Heddle-Piece'
 const PAGE = 'Heddle-Page'
+const LOAD = 'Heddle-Load'
 
 self.addEventListener('install', () => self.skipWaiting())
-self.addEventListener('activate', (event) => event.waitUntil(self.clients.claim()))
+self.addEventListener('activate', (event) => event.waitUntil(self.registration.navigationPreload.enable().then(() => self.clients.claim())))
 self.addEventListener('fetch', (event) => {
   const request = event.request
-  if (new URL(request.url).pathname === PLAIN) { // the user goes on without the defence
-    event.respondWith(self.registration.unregister().then(() => fetch(request)))
+  if (new URL(request.url).pathname === PLAIN) {
+    event.respondWith(plain(event))
     return
   }
   const live = (request.headers.get('accept') ?? '').includes('text/event-stream')
   if (request.method !== 'GET' || new URL(request.url).origin !== self.location.origin || request.headers.has('range') || live) return
   const page = pageOf(event.resultingClientId || event.clientId)
   page.open++
-  event.respondWith(load(page, request).finally(() => page.open--))
+  event.respondWith(load(page, request, request.mode === 'navigate' && event.preloadResponse).finally(() => page.open--))
   if (UNITS) event.waitUntil(settle(page))
 })
+
+// plain lets the user go on without the defence. The sidecar decides, since a page of another site may have led here.
+async function plain(event) {
+  const answer = await event.preloadResponse
+  if (!answer) return Response.error() // the page did not open this
+  if (answer.type === 'opaqueredirect') await self.registration.unregister()
+  return answer
+}
 
 // Pages that are loading, by the browser's name for them: how many pieces each had, how many of these it needed, how many without content
 // came after a pause, how many are on their way, how many such a page needed at most before, how many any page has as far as it knows, the
@@ -98,9 +107,11 @@ function newID() {
   return [...crypto.getRandomValues(new Uint8Array(16))].map((b) => b.toString(16).padStart(2, '0')).join('')
 }
 
-// load returns what the site's server answered. It follows redirects within the site itself: a browser would fetch what they lead to whole.
-async function load(page, request, url = request.url, hops = 0) {
-  const all = await pieces(page, request, url, newID())
+// load returns what the site's server answered. It follows redirects within the site itself: a browser would fetch what they lead to whole. preload is
+// of a page or frame that opens: the browser's own request, which shows the sidecar whether another site leads here. What the worker asks for would
+// look like the site's own.
+async function load(page, request, preload, url = request.url, hops = 0) {
+  const all = await pieces(page, request, preload, url)
   const strange = all.find((p) => p.response)
   if (strange) return strange.response
   const stream = all.find((p) => p.rest)
@@ -109,7 +120,7 @@ async function load(page, request, url = request.url, hops = 0) {
   if ([301, 302, 303, 307, 308].includes(status) && location) {
     const next = new URL(location[1], url)
     const follow = request.redirect === 'follow' && next.origin === self.location.origin && hops < 20
-    return follow ? load(page, request, next.href, hops + 1) : Response.redirect(next, status)
+    return follow ? load(page, request, false, next.href, hops + 1) : Response.redirect(next, status)
   }
   const encoded = headers.some(([name, value]) => name.toLowerCase() === 'content-encoding' && value.toLowerCase() === 'gzip')
   // As a stream it reaches the page without the browser's process, where blobs and buffers are kept.
@@ -119,15 +130,16 @@ async function load(page, request, url = request.url, hops = 0) {
   return new Response(bodiless ? null : body, { status, headers: headers.filter(([name]) => name.toLowerCase() !== 'content-encoding') })
 }
 
-// pieces fetches all pieces of an object.
-async function pieces(page, request, url, id) {
-  const some = (count, from, to) => Promise.all(Array.from({ length: to - from }, (_, i) => piece(page, request, url, id, count, from + i)))
-  if (!UNITS) {
-    const count = draw()
-    return some(count, 0, count)
-  }
-  const [first] = await some(0, 0, 1)
-  return first.response || first.rest ? [first] : [first, ...await some(0, 1, first.units)]
+// pieces fetches all pieces of an object. The first one is all of preload, whose sidecar drew the number.
+async function pieces(page, request, preload, url) {
+  let [id, count] = [newID(), UNITS ? 0 : draw()]
+  const some = (from, to) => Promise.all(Array.from({ length: to - from }, (_, i) => piece(page, ask(request, url, id, count, from + i))))
+  if (!preload && !UNITS) return some(0, count)
+  const [first] = preload ? [await piece(page, preload)] : await some(0, 1)
+  if (first.response || first.rest) return [first]
+  if (preload) [id, count] = [first.load[0], Number(first.load[1])]
+  if (UNITS !== !count) return [{ response: new Response('the page defence of this site is another one now; load this page again', { status: 400 }) }]
+  return [first, ...await some(1, UNITS ? first.units : count)]
 }
 
 // draw returns a number of pieces, each as likely as any other.
@@ -138,26 +150,31 @@ function draw() {
   }
 }
 
-// piece fetches one piece of an object.
-async function piece(page, ...one) {
+// ask fetches one piece of an object.
+function ask(request, url, id, count, index) {
+  const headers = new Headers(request.headers)
+  headers.set(HEADER, `${id} ${count} ${digits(index)} ${request.mode} ${request.destination || 'empty'}`)
+  return fetch(url, {
+    headers, credentials: 'same-origin', cache: 'no-store', redirect: 'manual', referrer: request.referrer, referrerPolicy: request.referrerPolicy, signal: request.signal,
+  })
+}
+
+// piece is what the answer to a request for one has.
+async function piece(page, answer) {
   page.had++
   page.needed++
   page.flying++
   try {
-    return await read(page, ...one)
+    return await read(page, await answer)
   } finally {
     landed(page)
   }
 }
 
-// read fetches a piece: the length of a description and of the content (32 bits each), both, and padding. If something else than a piece
-// comes, it is the response.
-async function read(page, request, url, id, count, index) {
-  const headers = new Headers(request.headers)
-  headers.set(HEADER, `${id} ${count} ${digits(index)} ${request.mode} ${request.destination || 'empty'}`)
-  const response = await fetch(url, {
-    headers, credentials: 'same-origin', cache: 'no-store', redirect: 'manual', referrer: request.referrer, referrerPolicy: request.referrerPolicy, signal: request.signal,
-  })
+// read reads a piece: the length of a description and of the content (32 bits each), both, and padding. If something else than a piece comes, it is
+// the response. Without an answer, since the browser asked for nothing itself, the page does not open.
+async function read(page, response) {
+  if (!response) return { response: Response.error() }
   if (!response.headers.has(HEADER)) return { response }
   const units = Number(response.headers.get(HEADER))
   const [largest, most, number] = (response.headers.get(PAGE) ?? '0 0 0').split(' ').map(Number)
@@ -173,7 +190,7 @@ async function read(page, request, url, id, count, index) {
   const all = await response.arrayBuffer()
   const view = new DataView(all)
   const from = 8 + view.getUint32(0)
-  return { meta: parse(new Uint8Array(all, 8, from - 8)), content: new Uint8Array(all, from, view.getUint32(4)), units }
+  return { meta: parse(new Uint8Array(all, 8, from - 8)), content: new Uint8Array(all, from, view.getUint32(4)), units, load: (response.headers.get(LOAD) ?? '').split(' ') }
 }
 
 function parse(text) {
