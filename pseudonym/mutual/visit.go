@@ -92,7 +92,7 @@ func cutCookies(headers []string) (rest string, found []string) {
 	var others []string
 	for _, header := range headers {
 		for part := range strings.SplitSeq(header, ";") {
-			part = strings.TrimSpace(part)
+			part = strings.Trim(part, " \t") // a page of another tenant can set a cookie for the zone whose name begins with another space
 			if value, ok := strings.CutPrefix(part, CookieName+"="); ok {
 				found = append(found, value)
 			} else if part != "" {
