@@ -12,8 +12,8 @@ try {
   let page = await context.newPage()
   for (const step of order.steps) {
     try {
-      await act(page, step)
-      if (step.show) seen[step.show] = await look(page)
+      const focus = await act(page, step)
+      if (step.show) seen[step.show] = { ...await look(page), focus, look: step.look ? await page.evaluate(looks) : {} }
       if (step.settled) Object.assign(seen[step.show], await settled())
     } catch (error) {
       if (!step.show) throw error
@@ -39,8 +39,53 @@ async function act(page, step) {
     const target = page.getByRole('link', { name: step.click }).or(page.getByRole('button', { name: step.click })).first()
     await leave(page, () => target.click())
   }
+  const focus = []
+  for (const key of step.keys ?? []) {
+    await page.keyboard.press(key)
+    focus.push(await page.evaluate(focused))
+  }
+  if (step.type) await page.keyboard.type(step.type)
+  if (step.press) await leave(page, () => page.keyboard.press(step.press))
   if (step.title) await page.waitForFunction((title) => document.title.startsWith(title), step.title)
   if (step.shot) await page.screenshot({ path: step.shot, fullPage: true })
+  return focus
+}
+
+// focused runs in the page, and says what has the focus.
+function focused() {
+  const one = document.activeElement
+  const box = one.getBoundingClientRect(), style = getComputedStyle(one)
+  const name = one.getAttribute('aria-label') ?? one.labels?.[0]?.innerText ?? one.innerText ?? ''
+  return { name: name.trim(), visible: box.bottom > 0 && box.right > 0 && box.top < innerHeight && box.left < innerWidth && style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 2 }
+}
+
+// looks runs in the page, and says how it looks.
+function looks() {
+  const rgba = (text) => { const [r, g, b, a = 1] = text.match(/[\d.]+/g).map(Number); return [r, g, b, a] }
+  const light = (colour) => colour.slice(0, 3).map((c) => c / 255).map((c) => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4).reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0)
+  const over = (top, under) => top.map((c, i) => i === 3 ? 1 : c * top[3] + under[i] * (1 - top[3]))
+  const behind = (one) => one ? over(rgba(getComputedStyle(one).backgroundColor), behind(one.parentElement)) : matchMedia('(prefers-color-scheme: dark)').matches ? [18, 18, 18, 1] : [255, 255, 255, 1]
+  const shown = (one) => one.checkVisibility() && one.getClientRects().length
+  let contrast = 21, faintest = ''
+  const measure = (one, colour, text) => {
+    const under = behind(one)
+    const [low, high] = [light(over(rgba(colour), under)), light(under)].sort((a, b) => a - b)
+    if ((high + 0.05) / (low + 0.05) < contrast) [contrast, faintest] = [(high + 0.05) / (low + 0.05), text]
+  }
+  for (const one of [...document.body.querySelectorAll('*')].filter(shown)) {
+    const text = [...one.childNodes].filter((child) => child.nodeType === Node.TEXT_NODE).map((child) => child.data).join('').trim()
+    if (text || one.value) measure(one, getComputedStyle(one).color, text || one.value)
+    if (one.placeholder && !one.value) measure(one, getComputedStyle(one, '::placeholder').color, one.placeholder)
+  }
+  // A label is part of its box to tick.
+  const small = [...document.querySelectorAll('a, button, input:not([type=hidden]), summary')].filter(shown).filter((one) => {
+    const box = (one.type === 'checkbox' ? one.closest('label') : one).getBoundingClientRect()
+    const link = one.matches('a:not(.button)')
+    if (link && [...one.parentNode.childNodes].some((other) => other.nodeType === Node.TEXT_NODE && other.data.trim())) return false // in a sentence
+    const least = link ? 24 : 44
+    return box.width < least || box.height < least
+  }).map((one) => (one.getAttribute('aria-label') ?? one.innerText) || one.name)
+  return { wider: document.documentElement.scrollWidth - innerWidth, paper: getComputedStyle(document.body).backgroundColor, contrast, faintest, small }
 }
 
 // settled waits until the worker of the page defence has padded all pages, and returns how many pieces each had, and how many after a pause had no content.

@@ -1,6 +1,7 @@
 package browser
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	_ "embed"
@@ -31,6 +32,8 @@ type User struct {
 	// Scripts says whether pages may run any.
 	Scripts bool
 	Args    []string // of Chromium, beside the usual ones
+	Width   int      // of the window, in CSS pixels; 0 is 720
+	Dark    bool     // she prefers dark pages
 	// Policies are more of those that an administrator sets.
 	Policies map[string]any
 }
@@ -44,11 +47,16 @@ type Step struct {
 	Gone     string `json:"gone,omitempty"`     // a URL that soon cannot be opened any more
 	Register string `json:"register,omitempty"` // a site to enter into the form of a cloud's store
 	Click    string `json:"click,omitempty"`    // the text of a link or a button
-	Fresh    bool   `json:"fresh,omitempty"`    // empty the cache before anything else
-	Title    string `json:"title,omitempty"`    // then wait until the title begins so
-	Settled  bool   `json:"settled,omitempty"`  // then wait until the page defence has nothing more to fetch
-	Shot     string `json:"shot,omitempty"`     // then make a picture, a PNG file
-	Show     string `json:"show,omitempty"`     // the name under which [User.Do] returns what the user sees then
+	// Keys are pressed one after the other, then Type is typed, and then Press is the key that leads to another page. [Seen.Focus] says where Keys led.
+	Keys    []string `json:"keys,omitempty"`
+	Type    string   `json:"type,omitempty"`
+	Press   string   `json:"press,omitempty"`
+	Fresh   bool     `json:"fresh,omitempty"`   // empty the cache before anything else
+	Title   string   `json:"title,omitempty"`   // then wait until the title begins so
+	Settled bool     `json:"settled,omitempty"` // then wait until the page defence has nothing more to fetch
+	Shot    string   `json:"shot,omitempty"`    // then make a picture, a PNG file
+	Look    bool     `json:"look,omitempty"`    // then fill in [Seen.Look]
+	Show    string   `json:"show,omitempty"`    // the name under which [User.Do] returns what the user sees then
 }
 
 // Seen is what a user saw.
@@ -63,6 +71,24 @@ type Seen struct {
 	Worker       bool  // a Service Worker had the page
 	Had          []int // pieces of each page that the page defence fetched, if it has settled
 	Late         []int // those of them without content that came after a pause
+	Focus        []Focus
+	Look         Look
+}
+
+// Focus is what a key led to.
+type Focus struct {
+	Name    string // of the control, as it is read out
+	Visible bool   // some of it is in the window, and it has an outline
+}
+
+// Look is how a page looks.
+type Look struct {
+	Wider    float64 // than the window, in CSS pixels
+	Paper    string  // the background
+	Contrast float64 // the least of any text with what is behind it (WCAG 2.2)
+	Faintest string  // that text
+	// Small are controls lower or narrower than 44 CSS pixels, and links outside of sentences lower or narrower than 24 (WCAG 2.2, 2.5.5 and 2.5.8).
+	Small []string
 }
 
 // UserSupported returns nil, or an error that names what [NewUser] misses and wraps [peer.ErrMissing].
@@ -151,10 +177,14 @@ func (u *User) Do(ctx context.Context, host *lab.Host, steps ...Step) (map[strin
 	const choice = `{"pattern": "*", "filter": {}}`
 	policies := map[string]any{"AutoSelectCertificateForUrls": []string{choice}}
 	maps.Copy(policies, u.Policies)
+	scheme := "light"
+	if u.Dark {
+		scheme = "dark"
+	}
 	out, err := Script{Text: stepsScript, Home: u.Home, Policies: policies,
 		Args: slices.Concat(usualArgs, u.Args),
 		Order: map[string]any{"profile": filepath.Join(u.Home, "profile"), "timeout": stepPatience.Milliseconds(), "steps": steps, "scripts": u.Scripts,
-			"viewport": map[string]int{"width": 720, "height": 360}, "colorScheme": "light"}}.Run(ctx, host)
+			"viewport": map[string]int{"width": cmp.Or(u.Width, 720), "height": 360}, "colorScheme": scheme}}.Run(ctx, host)
 	if err != nil {
 		return nil, err
 	}

@@ -96,12 +96,12 @@ func (h Home) list(m *markup.Page) {
 <thead><tr><th scope="col">site</th><th scope="col">pseudonym</th><th scope="col">ends</th><th scope="col">change</th></tr></thead>
 <tbody>`)
 	for _, p := range h.All {
-		ends := day(p.Ends)
+		ends := markup.HTML(`<td class="ends">` + day(p.Ends) + "</td>")
 		if p.Ended {
-			ends = "ended: renew it"
+			ends = "<td>ended: renew it</td>"
 		}
 		m.Printf(`<tr><th scope="row">%s</th><td><a href="%s" rel="noreferrer">%s</a></td>
-<td>%s</td>
+%s
 <td><form method="post" action="/renew"><input type="hidden" name="name" value="%[3]s"><button aria-label="Renew the pseudonym of %[1]s">Renew</button></form>
 <a href="/revoke?name=%[5]s" aria-label="Revoke the pseudonym of %[1]s">Revoke</a></td></tr>
 `, p.Site, p.URL, p.Name, ends, url.QueryEscape(p.Name))
