@@ -299,13 +299,17 @@ func (w *world) cost(host string) cost {
 	var status struct {
 		Running []struct {
 			Tenant struct {
-				Defence *cost `json:"defence"`
+				Defence *cost  `json:"defence"`
+				Claim   string `json:"claim"`
 			} `json:"tenant"`
 		} `json:"running"`
 	}
 	out := w.Run(host, "status", "--json")
 	if err := json.Unmarshal([]byte(out), &status); err != nil || len(status.Running) != 1 || status.Running[0].Tenant.Defence == nil {
 		w.t.Fatalf("%v: %s", err, out)
+	}
+	if claim := status.Running[0].Tenant.Claim; !strings.HasPrefix(claim, "the first visit") {
+		w.t.Errorf("the sidecar claims %q", claim)
 	}
 	return *status.Running[0].Tenant.Defence
 }

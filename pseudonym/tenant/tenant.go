@@ -93,6 +93,7 @@ type Status struct {
 	Live int    `json:"live"` // connections
 	// Defence is what the defence of pages cost, if there is one.
 	Defence *defence.Cost `json:"defence,omitempty"`
+	Claim   string        `json:"claim,omitempty"` // what that defence hides and what it does not
 }
 
 // Status returns the state.
@@ -103,7 +104,7 @@ func (s *Sidecar) Status() Status {
 	}
 	if st.To = s.o.To.String(); s.site.hides != nil {
 		cost := s.site.hides.Cost()
-		st.Defence = &cost
+		st.Defence, st.Claim = &cost, s.site.hides.Claim()
 	}
 	return st
 }

@@ -25,7 +25,10 @@ func newStatsCommand() *cobra.Command {
 		Use:   "stats FILE",
 		Short: "Count the pseudonyms of a cloud's sites",
 		Long: `Stats counts for each site the pseudonyms that are valid, that ended and that
-were revoked, and the people who have a valid one. It names nobody.`,
+were revoked, and the people who have a valid one. It names nobody.
+
+The store does not see pages. What the page defence of a site costs, and what
+each strategy would have cost, is in "heddle status" at its sidecar.`,
 		Example: "  heddle pseudonym stats cloud.toml",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

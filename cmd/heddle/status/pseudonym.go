@@ -60,5 +60,6 @@ func tenantText(b *strings.Builder, name string, s *tenant.Status) {
 		if len(all) > 0 {
 			fmt.Fprintf(b, "  each strategy would have sent: %s\n", strings.Join(all, ", "))
 		}
+		fmt.Fprintf(b, "  claim: %s\n", s.Claim)
 	}
 }

@@ -54,6 +54,12 @@ type Defence struct {
 	would                          map[string]*atomic.Uint64 // be sent by each strategy
 }
 
+// Claim says in a line what the defence hides, and what it does not.
+func (d *Defence) Claim() string {
+	return "the first visit, before the browser has the worker, shows one page and one script, the same for all pages of the site; then " + d.strategy.Claim() +
+		"; times, objects over 4 MiB, parts of objects, uploads, events and WebSockets show as they are, and so does all of users who go on without the defence"
+}
+
 // Numbers of units of a page. A page that needs more shows it; else one visitor could make all others load much.
 const (
 	leastPage = 32

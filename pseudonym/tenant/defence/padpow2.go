@@ -15,3 +15,7 @@ func (padPow2) Padded(n int) int {
 	}
 	return 1 << bits.Len(uint(n-1))
 }
+
+func (padPow2) Claim() string {
+	return "each object shows as a power of two bytes, and a page shows how many objects it has"
+}

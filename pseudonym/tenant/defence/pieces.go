@@ -8,3 +8,7 @@ const pieceUnit = 512
 func (pieces) Most() int { return 3 }
 
 func (pieces) Padded(n int) int { return (n + pieceUnit - 1) / pieceUnit * pieceUnit }
+
+func (pieces) Claim() string {
+	return "each object shows as one to three pieces, each a multiple of 512 bytes, and a page shows how many objects it has"
+}

@@ -11,3 +11,7 @@ func (siteConstant) Most() int { return 1 }
 func (siteConstant) Padded(n int) int { return max(n, constantUnit) }
 
 func (siteConstant) Unit() int { return constantUnit }
+
+func (siteConstant) Claim() string {
+	return "each page shows as the same number of units of 32 KiB, but one that needs more than any before, and what it needed when somebody opens it for the first time"
+}

@@ -16,6 +16,8 @@ type Strategy interface {
 	Most() int
 	// Padded returns how many bytes are sent for a piece of n bytes, at least n.
 	Padded(n int) int
+	// Claim says what an observer sees of a page.
+	Claim() string
 }
 
 // unitStrategy is a [Strategy] that fetches each object in as many units of one size as it takes, and pads the number of units of each page.
