@@ -56,7 +56,13 @@ func attack(t *testing.T, strategy string) {
 	if after := seen["after"]; strings.TrimSpace(after.Text) != "hidden" || after.Worker != defended {
 		t.Errorf("after the attack: %+v", after)
 	}
-	refusedAlike(t, exchanges(), host(made[news].Links[news]))
+	all, victim := exchanges(), host(made[news].Links[news])
+	for _, e := range all {
+		if defended && e.host == victim && strings.HasPrefix(e.path, "/page.html") && e.answered["heddle-piece"] == "" {
+			t.Errorf("the attack turned the page defence off: %v", e)
+		}
+	}
+	refusedAlike(t, all, victim)
 }
 
 // refusedAlike checks what Chromium asked of a pseudonym for pages of another one: a cache answered nothing, the worker of the page defence asked for
