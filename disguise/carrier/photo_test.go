@@ -75,9 +75,7 @@ func sameView(t *testing.T, a, b []byte) {
 // for noise.
 func TestPhotosOfLibjpeg(t *testing.T) {
 	for _, program := range []string{"cjpeg", "djpeg"} {
-		if _, err := exec.LookPath(program); err != nil {
-			t.Skip("typed skip: no", program+": apt-get install libjpeg-turbo-progs")
-		}
+		needs(t, program, "libjpeg-turbo-progs")
 	}
 	source := view(120, 95)
 	pixels := pipe(t, source, "djpeg")

@@ -41,11 +41,8 @@ func scripts() []example {
 // nodeAccepts has node parse a script.
 func nodeAccepts(t *testing.T, script []byte) {
 	t.Helper()
-	node, err := exec.LookPath("node")
-	if err != nil {
-		return // dist/install-deps test installs it
-	}
-	c := exec.Command(node, "--check", "-")
+	needs(t, "node", "nodejs")
+	c := exec.Command("node", "--check", "-")
 	c.Stdin = strings.NewReader(string(script))
 	if out, err := c.CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)

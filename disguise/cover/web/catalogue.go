@@ -151,8 +151,11 @@ func (c *catalogue) add(it *item) *item {
 		}
 		c.hiding[key] = append(c.hiding[key], it)
 	}
-	if it.url == 0 {
-		c.exact[it.Method+" "+it.URL] = it
+	if target := it.Method + " " + it.URL; it.url == 0 {
+		if known := c.exact[target]; known != nil && it.body == 0 {
+			return known
+		}
+		c.exact[target] = it
 	}
 	// A site ignores a query that it does not know.
 	if path, _, _ := strings.Cut(it.URL, "?"); it.Method == http.MethodGet && c.plain[path] == nil {

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -135,15 +137,37 @@ func TestStaysAtTheDesk(t *testing.T) {
 	})
 }
 
-// FuzzDesk gives the desk what strangers send.
+// FuzzDesk gives the desk what strangers send. They do not find a client's stay without its cookie, and what a visitor says of herself, before what
+// the other server adds, does not count.
 func FuzzDesk(f *testing.F) {
+	m := newMarks(make([]byte, headKey))
+	_, own, _ := strings.Cut(m.shown(), "=")
 	f.Add("192.0.2.1, 192.0.2.2", "AAAAAAAAAAA")
 	f.Add("[::1%eth0]:1", "_v=")
+	f.Add("2001:db8::1", own)
+	f.Add("192.0.2.1,", own[:len(own)-1])
+	f.Add("", own+"A")
+	f.Add("192.0.2.1", "a; "+m.shown())
 	f.Fuzz(func(t *testing.T, from, cookie string) {
 		d := newDesk(nil, "X-Forwarded-For")
+		client := &stay{id: m.visit, late: time.NewTimer(time.Hour)}
+		defer client.late.Stop()
+		d.stays[m.visit] = client
 		r := &http.Request{Header: http.Header{"X-Forwarded-For": {from}, "Cookie": {visitCookie + "=" + cookie}}}
-		if a := d.visitor(r); a != nil && a.(*net.TCPAddr).IP == nil || d.find(r) != nil {
+		said, _ := r.Cookie(visitCookie)
+		if found := d.find(r); (found != nil) != (said != nil && said.Value == own) || found != nil && (found != client || client.busy != 1) {
+			t.Errorf("with the cookie %q the stay is %+v", cookie, found)
+		}
+		if (&desk{stays: map[[markSize]byte]*stay{}}).find(r) != nil {
+			t.Errorf("%q finds a stay where there is none", cookie)
+		}
+		a := d.visitor(r)
+		if a != nil && a.(*net.TCPAddr).IP == nil {
 			t.Errorf("%q is %v", from, a)
+		}
+		r.Header["X-Forwarded-For"] = []string{"198.51.100.1", "203.0.113.9, " + from}
+		if b := d.visitor(r); fmt.Sprint(a) != fmt.Sprint(b) {
+			t.Errorf("%q is %v, and %v behind what the visitor says", from, a, b)
 		}
 	})
 }

@@ -29,11 +29,12 @@ type hiding struct {
 	seed   [32]byte
 	random *mrand.ChaCha8
 	number uint64 // of its head
-	head   bool   // comes next, before blocks
-	blocks bool   // go on
-	ours   bool   // there were some
-	left   int    // bytes that are not drawn yet
-	room   int    // bytes of them of which the link knows that they will carry what waits
+	object int
+	head   bool // comes next, before blocks
+	blocks bool // go on
+	ours   bool // there were some
+	left   int  // bytes that are not drawn yet
+	room   int  // bytes of them of which the link knows that they will carry what waits
 	ready  []byte
 	drawn  []byte // all so far, if the answer is remembered
 
@@ -43,7 +44,7 @@ type hiding struct {
 
 // hide returns what the answer to a request hides. A request with tokens gets the same within its validity. The caller closes it.
 func (v *visitor) hide(it *item, key requestKey, tokens bool) io.ReadCloser {
-	h := &hiding{v: v, left: it.down}
+	h := &hiding{v: v, object: it.number, left: it.down}
 	if it.carries() > 0 && !v.sealed {
 		v.mu.Lock()
 		h.head, h.number = v.feed != nil, v.payloads
@@ -158,7 +159,7 @@ func (h *hiding) fill(part []byte) bool {
 	held := h.reserve(h.left)
 	if h.head {
 		h.v.heads.next = h.number
-		h.v.heads.seal(part, head{uint32(min(held, 1<<31)), useful > 0})
+		h.v.heads.seal(h.object, part, head{uint32(min(held, 1<<31)), useful > 0})
 	}
 	h.head, h.blocks, h.ours = false, true, true
 	return true

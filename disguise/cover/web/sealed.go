@@ -55,7 +55,7 @@ type marks struct {
 
 func newMarks(key []byte) marks {
 	h := newHeads(key)
-	return marks{h.mask(), h.mask(), h.mask()}
+	return marks{h.mask(0), h.mask(0), h.mask(0)}
 }
 
 // shown is the cookie by which a client's requests are known.

@@ -484,7 +484,7 @@ func FuzzUnit(f *testing.F) {
 		}
 		for range 3 {
 			r := &http.Request{Header: http.Header{"Cookie": {hiddenCookie + "=" + cookie}}}
-			v.receive(slices.Clone(hidden), r)
+			v.receive(nil, slices.Clone(hidden), r)
 		}
 		if v.feed != nil != (client && !v.stranger) {
 			t.Error("a stranger is a client")

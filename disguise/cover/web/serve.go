@@ -180,7 +180,7 @@ func (v *visitor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	method, target, body := asked(r, body)
 	it, hidden := v.match(method, target, body)
 	if it != nil && r.Method != http.MethodHead {
-		v.receive(hidden, r)
+		v.receive(it, hidden, r)
 	}
 	switch {
 	case v.origin != nil && (it == nil || v.sealed && !v.client()): // over plain HTTP a client's answers are seen, so strangers get the same ones
@@ -255,14 +255,16 @@ func (v *visitor) refuse(w http.ResponseWriter, r *http.Request, target string) 
 	v.send(w, r, v.lost, v.lost.Body, v.lost.packed)
 }
 
-// receive passes on what a request hides.
-func (v *visitor) receive(hidden []byte, r *http.Request) {
+// receive passes on what a request for an item hides.
+func (v *visitor) receive(it *item, hidden []byte, r *http.Request) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.sealed {
 		v.takeUnit(unit(hidden, r))
 	} else if len(hidden) > 0 {
-		v.take(bytes.Clone(hidden))
+		hidden = bytes.Clone(hidden)
+		v.binding.apply(it.number, hidden)
+		v.take(hidden)
 	}
 }
 

@@ -3,6 +3,7 @@ package web
 import (
 	"bufio"
 	"bytes"
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -163,6 +164,7 @@ func TestChangedBytesGetTheSite(t *testing.T) {
 	f := factoryOf(t, cover.Options{})
 	it := f.hiding[lengthKey("POST", "/api/event")][0]
 	post := func(hidden []byte) string {
+		f.binding.apply(it.number, hidden)
 		body, err := it.posted.Embed(it.Posted, hidden)
 		if err != nil {
 			t.Fatal(err)
@@ -225,7 +227,7 @@ func TestChangedBytesGetTheSite(t *testing.T) {
 				if err != nil {
 					t.Fatalf("it is not the site's answer: %v", err)
 				}
-				if _, ours := opened.open(payload); ours != (c.took && round == 0) {
+				if _, ours := opened.open(it.number, payload); ours != (c.took && round == 0) {
 					t.Errorf("request %d: an answer for a client is %v", round, ours)
 				}
 			}
@@ -304,11 +306,21 @@ func FuzzMatch(f *testing.F) {
 	})
 }
 
-// FuzzAnswer gives a client what a stranger makes of an answer.
+// FuzzAnswer gives a client what a stranger makes of an answer. What the client takes of it is what the carrier finds in it by the whole body, and
+// begins with a head under the connection's key.
 func FuzzAnswer(f *testing.F) {
 	factory := factoryOf(f, cover.Options{})
+	key := make([]byte, headKey)
 	for _, it := range factory.items {
 		f.Add(fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%.2000s", len(it.Body), it.Body), it.number)
+		if it.carries() > 0 && it.down < 4000 {
+			whole := answerFor(f, it, newHeads(key))
+			f.Add(whole, it.number)
+			f.Add(whole+" ", it.number)
+		}
+		f.Add("HTTP/1.1 200 OK\r\n\r\n"+string(it.Body), it.number)
+		f.Add("HTTP/1.1 200 OK\r\n\r\n"+string(it.Body)+" ", it.number)
+		f.Add("HTTP/1.1 500 Broken\r\n\r\n"+string(it.Body), it.number)
 	}
 	f.Add("HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n\x1f\x8b", 0)
 	f.Fuzz(func(t *testing.T, answer string, number int) {
@@ -316,15 +328,71 @@ func FuzzAnswer(f *testing.F) {
 			return
 		}
 		it := factory.items[number]
-		tab := &tab{factory: factory, heads: newHeads(make([]byte, headKey)), feed: newVeiled(1, 2)}
+		tab := &tab{factory: factory, heads: newHeads(key), feed: newVeiled(1, 2)}
 		tab.visit = newVisit(factory.catalogue)
 		r, err := http.ReadResponse(bufio.NewReader(strings.NewReader(answer)), &http.Request{Method: it.Method})
 		if err != nil {
 			return
 		}
 		one := &flight{item: it}
-		if err := tab.answer(one, r); err != nil && one.said != nil && !tab.known {
-			t.Error("a head of an answer that was refused")
+		err = tab.answer(one, r)
+		got := tab.feed.(*veiled).Received()
+		if (one.said != nil) != tab.known || len(got) > 0 && one.said == nil {
+			t.Errorf("said %v, known %v, and %d bytes arrived", one.said, tab.known, len(got))
+		}
+		if err != nil || r.StatusCode == http.StatusNotModified {
+			return
+		}
+		whole := wholeBody(t, answer, it)
+		if it.down == 0 {
+			if r.StatusCode != it.Status || it.Fresh() == "" && !bytes.Equal(whole, it.Body) {
+				t.Errorf("the site's %s is taken to be %s %q", it.URL, r.Status, whole)
+			}
+			return
+		}
+		hidden, err := it.answer.Extract(it.Body, whole)
+		if err != nil {
+			t.Fatalf("an answer that is none of the site's is taken: %v", err)
+		}
+		if _, ours := newHeads(key).open(it.number, hidden); ours != tab.known || it.carries() == 0 && tab.known {
+			t.Errorf("an answer for a client is %v, and is taken as one: %v", ours, tab.known)
 		}
 	})
+}
+
+// answerFor is an answer with a block for a client.
+func answerFor(t testing.TB, it *item, heads *heads) string {
+	t.Helper()
+	hidden, feed := make([]byte, it.down), newVeiled(2, 1)
+	feed.Send([]byte("for a client"))
+	heads.seal(it.number, hidden, head{5, true})
+	_, err := feed.Fill(hidden[headSize:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := it.answer.Embed(it.Body, hidden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return "HTTP/1.1 200 OK\r\n\r\n" + string(body)
+}
+
+// wholeBody reads the body of an answer that the client took.
+func wholeBody(t testing.TB, answer string, it *item) []byte {
+	t.Helper()
+	r, err := http.ReadResponse(bufio.NewReader(strings.NewReader(answer)), &http.Request{Method: it.Method})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := io.Reader(r.Body)
+	if r.Header.Get("Content-Encoding") == "gzip" {
+		if in, err = gzip.NewReader(in); err != nil {
+			t.Fatal(err)
+		}
+	}
+	body, err := io.ReadAll(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return body
 }

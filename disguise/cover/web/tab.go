@@ -212,6 +212,9 @@ type flight struct {
 // exchange fetches one item.
 func (t *tab) exchange(s speaker, it *flight, hidden []byte) (err error) {
 	target, body, cookie := []byte(it.URL), it.Posted, ""
+	if !t.sealed {
+		t.binding.apply(it.number, hidden)
+	}
 	switch {
 	case t.sealed:
 		body, cookie = it.enclose(hidden)
@@ -320,7 +323,7 @@ func (t *tab) takeBody(it *flight, body io.Reader) error {
 		if _, err := io.ReadFull(body, first); err != nil {
 			return err
 		}
-		if said, ok := t.heads.open(first); ok {
+		if said, ok := t.heads.open(it.number, first); ok {
 			t.known, it.said = true, &said
 			t.visit.heard(it, said)
 			return t.takeBlocks(body)

@@ -52,6 +52,7 @@ type factory struct {
 	life   cover.Life
 	agent  string
 	seen   *answers
+	binding
 	visit  *visit // of the client
 	quiet  time.Duration
 	origin http.Handler // what is not the bridge's own; may be nil
@@ -91,7 +92,7 @@ func newFactory(s *site.Site, o cover.Options, number byte) (*factory, error) {
 		return nil, err
 	}
 	f := &factory{catalogue: c, number: number, life: o.Life, agent: cmp.Or(o.Args["agent"], agent), seen: newAnswers(), visit: newVisit(c), quiet: quietOf(o.Seed),
-		secure: &secure{}}
+		binding: newBinding(o.Seed), secure: &secure{}}
 	if o.Front.Origin != nil {
 		f.origin = newOrigin(o.Front)
 		clear(f.plain) // the origin knows what it does with other queries
