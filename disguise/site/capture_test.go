@@ -2,6 +2,7 @@ package site
 
 import (
 	"bytes"
+	"compress/gzip"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -282,4 +283,29 @@ func FuzzReadCapture(f *testing.F) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// A body that is packed well is read no further than bodies may be long.
+func TestPackedBomb(t *testing.T) {
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	for range 4 {
+		if _, err := w.Write(make([]byte, MaxBody)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	body, err := decoded(http.Header{"Content-Encoding": {"gzip"}}, packed.Bytes())
+	if err != nil || len(body) != MaxBody+1 {
+		t.Errorf("%d bytes come of %d, %v", len(body), packed.Len(), err)
+	}
+	capture := observe.Conversation{Up: []byte("GET / HTTP/1.1\r\nHost: a\r\nUpgrade-Insecure-Requests: 1\r\n\r\nGET /b HTTP/1.1\r\nHost: a\r\n\r\n"),
+		Down: slices.Concat([]byte("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 3\r\n\r\n<p>"),
+			fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n", packed.Len()), packed.Bytes())}
+	s, skipped, err := ReadCapture([]observe.Conversation{capture}, nil, "")
+	if err != nil || len(s.Objects) != 1 || len(skipped) == 0 {
+		t.Errorf("a site with it: %+v, %v, %v", s, skipped, err)
+	}
 }

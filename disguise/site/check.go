@@ -25,6 +25,14 @@ type Report struct {
 	Objects     []ObjectRoom `json:"objects"` // those with room
 	Notices     []Notice     `json:"notices"`
 	Failed      int          `json:"failed"` // objects that a judge refused
+	Unjudged    []Unjudged   `json:"unjudged"`
+}
+
+// Unjudged are objects with room of one type at which no judge looked.
+type Unjudged struct {
+	Type    string `json:"type"`
+	Objects int    `json:"objects"`
+	Why     string `json:"why"` // what to install, or that programs refuse what was recorded
 }
 
 // ObjectRoom is what one object can hide.
@@ -63,8 +71,8 @@ type Notice struct {
 
 // Check hides random bytes in each object that has room, and has judges compare it with the original.
 func Check(ctx context.Context, s *Site) (*Report, error) {
-	r := &Report{Fingerprint: fmt.Sprintf("%x", s.Fingerprint), Types: []TypeRoom{}, Pages: []PageRoom{}, Objects: []ObjectRoom{}, Notices: []Notice{}}
-	fixed, types, rooms := s.Pinned(), map[string]*TypeRoom{}, map[int]ObjectRoom{}
+	r := &Report{Fingerprint: fmt.Sprintf("%x", s.Fingerprint), Types: []TypeRoom{}, Pages: []PageRoom{}, Objects: []ObjectRoom{}, Notices: []Notice{}, Unjudged: []Unjudged{}}
+	fixed, types, rooms, beginnings := s.Pinned(), map[string]*TypeRoom{}, map[int]ObjectRoom{}, s.beginnings()
 	for i := range s.Objects {
 		o := &s.Objects[i]
 		t := types[o.Type]
@@ -73,7 +81,7 @@ func Check(ctx context.Context, s *Site) (*Report, error) {
 			types[o.Type] = t
 		}
 		t.Objects++
-		room, err := o.room(ctx)
+		room, err := o.room(ctx, beginnings)
 		if err != nil {
 			return nil, err
 		}
@@ -86,6 +94,8 @@ func Check(ctx context.Context, s *Site) (*Report, error) {
 		}
 		if room.Failure != "" {
 			r.Failed++
+		} else if why := lacks(room.Type, room.Judges); why != "" {
+			r.unjudged(room.Type, why)
 		}
 		r.Objects = append(r.Objects, room)
 		if room.Fresh == "" || room.Failure != "" {
@@ -123,7 +133,7 @@ func (s *Site) pageRoom(p Page, rooms map[int]ObjectRoom) PageRoom {
 }
 
 // room hides random bytes in an object, takes them out again, and asks the judges.
-func (o *Object) room(ctx context.Context) (ObjectRoom, error) {
+func (o *Object) room(ctx context.Context, beginnings [][]byte) (ObjectRoom, error) {
 	room := ObjectRoom{URL: o.URL, Type: o.Type, Fresh: o.Fresh(), Judges: []string{}}
 	c := carrier.For(o.Type)
 	if c == nil || o.Status != 200 || o.Method == "HEAD" {
@@ -147,6 +157,9 @@ func (o *Object) room(ctx context.Context) (ObjectRoom, error) {
 		return room, nil
 	}
 	for _, j := range judges(o.Type) {
+		if o.media() {
+			j = j.behind(beginnings)
+		}
 		switch err := j.same(ctx, o.Body, changed); {
 		case ctx.Err() != nil:
 			return room, ctx.Err()
@@ -175,6 +188,35 @@ func wire(body []byte, encoding string) int {
 var hashed = regexp.MustCompile(`[.-][0-9a-f]{8,}\.[a-z0-9]+$`)
 
 func (r *Report) notice(o *Object, text string) { r.Notices = append(r.Notices, Notice{o.URL, text}) }
+
+// media reports whether the object is of MP4.
+func (o *Object) media() bool {
+	return strings.HasSuffix(o.Type, "/mp4") || strings.HasSuffix(o.Type, "/iso.segment")
+}
+
+// mostBeginnings is with how many beginnings of media a judge tries a segment.
+const mostBeginnings = 8
+
+// beginnings returns the parts of media without samples, behind which a player puts the others (ISO/IEC 14496-12, section 8.16).
+func (s *Site) beginnings() (all [][]byte) {
+	for i := range s.Objects {
+		if o := &s.Objects[i]; o.media() && len(all) < mostBeginnings && bytes.Contains(o.Body, []byte("moov")) && !bytes.Contains(o.Body, []byte("moof")) {
+			all = append(all, o.Body)
+		}
+	}
+	return all
+}
+
+// unjudged counts an object at which no judge looked.
+func (r *Report) unjudged(mediaType, why string) {
+	for i := range r.Unjudged {
+		if u := &r.Unjudged[i]; u.Type == mediaType && u.Why == why {
+			u.Objects++
+			return
+		}
+	}
+	r.Unjudged = append(r.Unjudged, Unjudged{mediaType, 1, why})
+}
 
 // look lists what a prober could notice of an object with room.
 func (r *Report) look(o *Object, room ObjectRoom) {
@@ -207,7 +249,7 @@ func (r *Report) look(o *Object, room ObjectRoom) {
 		r.notice(o, "no current browser plays it, and scripts in it find noise in their data")
 	case strings.HasSuffix(o.Type, "woff2"):
 		r.notice(o, "it has private data, as few fonts do")
-	case strings.HasSuffix(o.Type, "/mp4") || strings.HasSuffix(o.Type, "/iso.segment"):
+	case o.media():
 		r.notice(o, "whoever has the key of the media decodes noise")
 	}
 }

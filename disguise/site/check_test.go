@@ -8,6 +8,7 @@ import (
 	"image"
 	"image/jpeg"
 	"image/png"
+	"math/rand/v2"
 	"os/exec"
 	"slices"
 	"strings"
@@ -160,11 +161,13 @@ func TestProgramJudges(t *testing.T) {
 	if _, err := exec.LookPath("node"); err != nil {
 		t.Skip("needs node: apt-get install nodejs")
 	}
-	node := program(".js", "node", "--check")[0]
+	node := scripts()[0]
 	for _, c := range []struct {
 		original, changed string
 		same              bool
-	}{{"let a=1", "let b=1", true}, {"let a=1", "let a=", false}} {
+	}{{"let a=1", "let b=1", true}, {"let a=1", "let a=", false},
+		{"import a from 'b';await a", "import b from 'b';await b", true}, {"export let a=1", "export let a=", false},
+		{"delete a", "delete b", true}} /* which no module may */ {
 		if err := node.same(t.Context(), []byte(c.original), []byte(c.changed)); (err == nil) != c.same || err == errNoVerdict {
 			t.Errorf("%s: %v", c.changed, err)
 		}
@@ -172,6 +175,37 @@ func TestProgramJudges(t *testing.T) {
 	if err := node.same(t.Context(), []byte("let a="), []byte("let a=")); err != errNoVerdict {
 		t.Error(err)
 	}
+}
+
+// Objects at which nobody looked are named, with what to install, and do not count as judged by a look at their data URIs.
+func TestUnjudged(t *testing.T) {
+	body := []byte(`x="` + base64.StdEncoding.EncodeToString(noise(30)) + `"`)
+	script := func(url string) Object {
+		return Object{Method: "GET", URL: url, Status: 200, Type: "text/javascript", Header: []Field{{"cache-control", "private"}}, Body: body}
+	}
+	s := &Site{Origin: "http://a.example", Pages: []Page{{}}, Objects: []Object{script("/a.js"), script("/b.js")}}
+	t.Setenv("PATH", t.TempDir())
+	r, err := Check(t.Context(), s)
+	if err != nil || r.Failed > 0 || !slices.Equal(r.Unjudged, []Unjudged{{"text/javascript", 2, "install nodejs"}}) {
+		t.Errorf("without node: %+v, %v", r.Unjudged, err)
+	}
+	for _, c := range []struct {
+		kind   string
+		judges []string
+		want   string
+	}{{"text/css", []string{dataURIs}, ""}, {htmlType, []string{"x/net/html", dataURIs}, ""}, {"text/javascript", []string{"node"}, ""}, {"video/mp4", nil, "install ffmpeg"},
+		{"image/png", []string{"image/png"}, ""}, {"application/pdf", nil, "install qpdf and poppler-utils"}} {
+		if got := lacks(c.kind, c.judges); got != c.want {
+			t.Errorf("%s with %q: %q", c.kind, c.judges, got)
+		}
+	}
+}
+
+// noise is random bytes that are the same each time.
+func noise(n int) []byte {
+	b := make([]byte, n)
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(b)
+	return b
 }
 
 // The judge compares all that a program prints, however long it is.

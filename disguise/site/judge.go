@@ -30,13 +30,13 @@ type judge struct {
 func judges(mediaType string) (all []judge) {
 	switch mediaType {
 	case htmlType, "application/xhtml+xml":
-		return []judge{{"x/net/html", sameDocument}, {"data URIs", sameURIs}}
+		return []judge{{"x/net/html", sameDocument}, {dataURIs, sameURIs}}
 	case "application/json", "application/manifest+json", "application/ld+json":
-		return []judge{{"encoding/json", sameJSON}, {"data URIs", sameURIs}}
+		return []judge{{"encoding/json", sameJSON}, {dataURIs, sameURIs}}
 	case "text/css":
-		return []judge{{"data URIs", sameURIs}}
+		return []judge{{dataURIs, sameURIs}}
 	case "text/javascript", "application/javascript", "application/x-javascript":
-		return append(program(".js", "node", "--check"), judge{"data URIs", sameURIs})
+		return append(scripts(), judge{dataURIs, sameURIs})
 	case "image/png":
 		return append(program(".png", "pngcheck", "-q"), judge{"image/png", samePicture})
 	case "image/jpeg":
@@ -48,7 +48,55 @@ func judges(mediaType string) (all []judge) {
 	case "application/x-shockwave-flash":
 		return []judge{{"tags", sameTags}}
 	}
-	return program(".mp4", "ffprobe", "-v", "error")
+	return prints(".mp4", "ffprobe", "-v", "error", "-show_entries", "packet=size,pos")
+}
+
+// dataURIs is the name of the judge of what they hold, who looks at nothing else of an object.
+const dataURIs = "data URIs"
+
+// programs are those without which nothing looks at a type, and Debian's packages with them.
+var programs = map[string]string{"text/javascript": "nodejs", "application/javascript": "nodejs", "application/x-javascript": "nodejs",
+	"application/pdf": "qpdf and poppler-utils", "font/woff2": "woff2", "application/font-woff2": "woff2"}
+
+// lacks says why nobody judged an object of a type, or returns "" if somebody did. Style sheets hide something in URIs only.
+func lacks(mediaType string, judged []string) string {
+	if slices.ContainsFunc(judged, func(name string) bool { return name != dataURIs || mediaType == "text/css" }) {
+		return ""
+	}
+	named := programs[mediaType]
+	if named == "" {
+		named = "ffmpeg"
+	}
+	if slices.ContainsFunc(judges(mediaType), func(j judge) bool { return j.name != dataURIs }) {
+		return "the programs of " + named + " refuse what was recorded"
+	}
+	return "install " + named
+}
+
+// scripts judges by what node parses: classic scripts, and what is none as a module. Of a file of no kind with the syntax of modules it checks nothing.
+func scripts() []judge {
+	classic, module := program(".cjs", "node", "--check"), program(".mjs", "node", "--check")
+	if len(classic) == 0 {
+		return nil
+	}
+	return []judge{{classic[0].name, func(ctx context.Context, original, changed []byte) error {
+		err := classic[0].same(ctx, original, changed)
+		if errors.Is(err, errNoVerdict) {
+			err = module[0].same(ctx, original, changed)
+		}
+		return err
+	}}}
+}
+
+// behind judges a part of media that a program refuses alone behind each of the beginnings of its site.
+func (j judge) behind(beginnings [][]byte) judge {
+	return judge{j.name, func(ctx context.Context, original, changed []byte) error {
+		err := j.same(ctx, original, changed)
+		for i := 0; i < len(beginnings) && errors.Is(err, errNoVerdict); i++ {
+			err = j.same(ctx, slices.Concat(beginnings[i], original), slices.Concat(beginnings[i], changed))
+		}
+		return err
+	}}
 }
 
 // program judges by the exit status of a program, if there is one of the name.
@@ -88,7 +136,7 @@ func started(suffix, name string, arguments []string, same func(a, b []byte) boo
 		return printed.Sum(nil), nil
 	}
 	return []judge{{name, func(ctx context.Context, original, changed []byte) error {
-		// The program gives no verdict on an object that it refuses as recorded, such as a module.
+		// The program gives no verdict on an object that it refuses as recorded.
 		before, err := run(ctx, original)
 		if err != nil {
 			return errNoVerdict

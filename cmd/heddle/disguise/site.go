@@ -188,7 +188,8 @@ func newSiteCheckCommand() *cobra.Command {
 		Short: "Tell what a site can hide, and what a prober could notice",
 		Long: `Hide random bytes in each object of a site that has room, and compare it with
 the original: with node, pngcheck and ffprobe where they are installed, and with
-parsers that Heddle brings. It fails if one of them refuses an object.
+parsers that Heddle brings. It fails if one of them refuses an object, and names
+the objects at which none of them looked.
 
 Only objects whose bytes may differ between two visits are used: otherwise a
 censor could fetch the same URL and compare.`,
@@ -228,8 +229,17 @@ func printReport(w io.Writer, r *site.Report) error {
 	err = cli.Table(w, "PAGE\tLOADS\tCAPACITY\tON THE WIRE\tEXPANSION", r.Pages, func(p site.PageRoom) []any {
 		return []any{text.Printable(p.URL), p.Loads, text.Size(p.Capacity), text.Size(p.Wire), expansion(p.Capacity, p.Wire)}
 	})
-	if err != nil || len(r.Notices) == 0 {
+	if err != nil {
 		return err
+	}
+	if len(r.Unjudged) > 0 {
+		fmt.Fprintln(w, "\nWhat no judge looked at:")
+	}
+	for _, u := range r.Unjudged {
+		fmt.Fprintf(w, "  %s of type %s: %s\n", text.Count(u.Objects, "object"), text.Printable(u.Type), u.Why)
+	}
+	if len(r.Notices) == 0 {
+		return nil
 	}
 	fmt.Fprintln(w, "\nWhat a prober could notice:")
 	for _, n := range r.Notices {
