@@ -59,12 +59,15 @@ func ownSite(t testing.TB) *httptest.Server {
 	return s
 }
 
-// inFront returns the addresses of a bridge in front of a site, for strangers: with each cover, and behind another web server.
+// inFront returns the addresses of a bridge in front of a site, or of none, for strangers: with each cover, and behind another web server.
 func inFront(t *testing.T, origin string) map[string]string {
 	t.Helper()
-	u, err := url.Parse(origin)
-	if err != nil {
-		t.Fatal(err)
+	var u *url.URL // without a site the bridge shows the recorded one
+	var err error
+	if origin != "" {
+		if u, err = url.Parse(origin); err != nil {
+			t.Fatal(err)
+		}
 	}
 	args := certified(t, "www.example")
 	secure, err := cover.New(NameTLS, cover.Options{Bridge: true, Front: cover.Front{Origin: u}, Args: args})
@@ -83,6 +86,24 @@ func inFront(t *testing.T, origin string) map[string]string {
 			behind.(cover.Fronted).Behind(ctx, c, func(net.Addr) (cover.Enter, func()) { return refuse, func() {} })
 		}),
 	}
+}
+
+// reached connects to a website.
+func reached(t *testing.T, at, protocol string) net.Conn {
+	t.Helper()
+	u, err := url.Parse(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := net.Dial("tcp", u.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if u.Scheme == "https" {
+		c = tls.Client(c, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{protocol}})
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
 }
 
 // exchangeWith sends a request, and returns the answer as a text, without what differs from time to time.
@@ -186,20 +207,7 @@ func TestOriginIsAskedAsByTheVisitor(t *testing.T) {
 // Protocols that begin in HTTP/1.1 go on, such as that of WebSockets.
 func TestOriginMaySwitchProtocols(t *testing.T) {
 	for name, at := range inFront(t, ownSite(t).URL) {
-		u, err := url.Parse(at)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var c net.Conn
-		if u.Scheme == "https" {
-			c, err = tls.Dial("tcp", u.Host, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
-		} else {
-			c, err = net.Dial("tcp", u.Host)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
+		c := reached(t, at, "http/1.1")
 		fmt.Fprint(c, "GET /upgrade HTTP/1.1\r\nHost: www.example\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
 		in := bufio.NewReader(c)
 		answer, err := http.ReadResponse(in, nil)

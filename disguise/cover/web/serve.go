@@ -129,7 +129,7 @@ func (f *factory) converse(ctx context.Context, c net.Conn, h http.Handler) {
 		h.ServeHTTP(w, r)
 	}
 	s := &http.Server{Handler: http.HandlerFunc(handler), ReadHeaderTimeout: headPatience, IdleTimeout: f.quiet, MaxHeaderBytes: mostHeaders,
-		ErrorLog: log.New(io.Discard, "", 0), DisableGeneralOptionsHandler: true, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: mostStreams},
+		ErrorLog: log.New(io.Discard, "", 0), DisableGeneralOptionsHandler: true, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: mostStreams, WriteByteTimeout: sendPatience},
 		ConnState: func(_ net.Conn, state http.ConnState) {
 			switch state {
 			case http.StateHijacked:
@@ -226,8 +226,11 @@ func (v *visitor) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	defer v.reading.Unlock()
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Now().Add(bodyPatience))
-	defer control.SetReadDeadline(time.Time{}) //nolint:errcheck // as above
-	return io.ReadAll(http.MaxBytesReader(w, r.Body, mostBody))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, mostBody))
+	if err == nil { // or else net/http would wait for the rest of it
+		_ = control.SetReadDeadline(time.Time{})
+	}
+	return body, err
 }
 
 // describe sets the recorded headers.

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"heddle/disguise/carrier"
 	"heddle/disguise/cover"
@@ -235,47 +234,6 @@ func TestChangedBytesGetTheSite(t *testing.T) {
 				t.Errorf("%d bytes were not sent", feed.Unsent())
 			}
 		})
-	}
-}
-
-// A request that is no HTTP, or too large, ends its own connection only.
-func TestHostileRequests(t *testing.T) {
-	at := website(t, factoryOf(t, cover.Options{}))
-	for what, bytes := range map[string]string{
-		"no HTTP":              "\x00\x01\x02\x03 binary\r\n\r\n",
-		"a TLS hello":          "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
-		"two lengths":          "POST /api/event HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
-		"a length and chunks":  "POST /api/event HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
-		"no host":              "GET / HTTP/1.1\r\n\r\n",
-		"a long header":        "GET / HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("a", 2*mostHeaders) + "\r\n\r\n",
-		"a long target":        "GET /" + strings.Repeat("a", 2*mostHeaders) + " HTTP/1.1\r\nHost: a\r\n\r\n",
-		"a long body":          "POST /api/event HTTP/1.1\r\nHost: a\r\nContent-Length: 999999999\r\n\r\n" + strings.Repeat("a", mostBody+1),
-		"a body without grace": "POST /api/event HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n\x00\xff{}[",
-		"CONNECT":              "CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n",
-		"a star":               "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n",
-		"another host":         "GET / HTTP/1.1\r\nHost: elsewhere.example\r\n\r\n",
-		"an absolute target":   "GET http://elsewhere.example/about HTTP/1.1\r\nHost: b\r\n\r\n",
-	} {
-		t.Run(what, func(t *testing.T) {
-			c, err := net.Dial("tcp", at)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer c.Close()
-			_ = c.SetDeadline(time.Now().Add(time.Minute))
-			go io.WriteString(c, bytes)
-			r, err := http.ReadResponse(bufio.NewReader(c), nil)
-			if err != nil {
-				t.Fatalf("no answer: %v", err)
-			}
-			r.Body.Close()
-			if r.StatusCode >= 500 && r.StatusCode != 501 {
-				t.Errorf("%s", r.Status)
-			}
-		})
-	}
-	if r, _ := ask(t, at, "GET", "/about", nil); r.StatusCode != 200 {
-		t.Error(r.Status)
 	}
 }
 

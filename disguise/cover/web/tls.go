@@ -109,7 +109,7 @@ func (s *secure) certify(o cover.Options) error {
 		GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 			got, err := c.Get(hello)
 			if err == nil && time.Now().After(got.Leaf.NotAfter) && lines.Take(time.Now()) {
-				slog.Warn("the certificate of the website has expired, and clients refuse it", "certificate", file, "hint", renew)
+				slog.Warn("the certificate of the website has expired, so browsers refuse it, and clients without a pin", "certificate", file, "hint", renew)
 			}
 			return got, err
 		}}

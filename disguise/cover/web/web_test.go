@@ -99,9 +99,27 @@ type session struct {
 
 func start(t testing.TB, clients, bridge *factory) *session {
 	t.Helper()
-	s := &session{client: newVeiled(1, 2), server: newVeiled(2, 1), ended: make(chan error, 2)}
+	client, server := covertest.Pipe()
+	return startOver(t, clients, bridge, client, server, 1)
+}
+
+// startThrough is start with a man in the middle, and with a key, since no two links send the same blocks.
+func startThrough(t testing.TB, clients, bridge *factory, key byte, attack func([]byte, func([]byte) *webtest.Answer) *webtest.Answer) *session {
+	t.Helper()
+	client, near := covertest.Pipe()
+	far, server := covertest.Pipe()
+	go func() {
+		webtest.Middle(near, far, attack)
+		near.Close()
+		far.Close()
+	}()
+	return startOver(t, clients, bridge, client, server, key)
+}
+
+func startOver(t testing.TB, clients, bridge *factory, clientConn, serverConn *covertest.Conn, key byte) *session {
+	t.Helper()
+	s := &session{client: newVeiled(key, ^key), server: newVeiled(^key, key), ended: make(chan error, 2), clientConn: clientConn, serverConn: serverConn}
 	s.ctx, s.cancel = context.WithCancel(t.Context())
-	s.clientConn, s.serverConn = covertest.Pipe()
 	client, parameters, err := clients.Client()
 	if err != nil {
 		t.Fatal(err)
