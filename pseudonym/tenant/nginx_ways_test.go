@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -106,6 +107,13 @@ func (s *shelf) Route(ctx context.Context, l pseudonym.Label) (gateway.Place, er
 		return gateway.Place{}, err
 	}
 	return gateway.Place{Addresses: []string{s.at}, Until: e.Expires}, nil
+}
+
+// Ended implements [gateway.Router] and [mutual.Batcher].
+func (s *shelf) Ended(_ context.Context, labels []pseudonym.Label) ([]pseudonym.Label, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(labels), func(l pseudonym.Label) bool { return s.entries[l] != nil }), nil
 }
 
 // When a pseudonym ends, a gateway that relays ends a WebSocket of it at nginx. nginx itself answers no more request, and keeps the socket.
