@@ -8,6 +8,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"heddle/internal/bpf"
 	"heddle/path"
 )
 
@@ -52,7 +53,7 @@ func askHop(s path.Spec, source netip.Addr, server netip.Addr, mark uint32) (Hop
 	if err != nil {
 		return Hop{}, &path.Error{What: what, Why: "its device is gone", Err: err}
 	}
-	header, known := HeaderOf(link)
+	header, known := bpf.HeaderOf(link)
 	if !known {
 		return Hop{}, &path.Error{What: what, Why: fmt.Sprintf("%s is a device of the kind %s, whose headers this backend does not know", link.Attrs().Name, link.Attrs().EncapType),
 			Hint: "use --backend relay"}
@@ -69,20 +70,6 @@ func askHop(s path.Spec, source netip.Addr, server netip.Addr, mark uint32) (Hop
 		}
 	}
 	return h, nil
-}
-
-// EthernetHeader is the length of an Ethernet header in bytes.
-const EthernetHeader = 14
-
-// HeaderOf returns the length of a device's link header in bytes, or false if the kind of device is not known.
-func HeaderOf(l netlink.Link) (header int, known bool) {
-	switch l.Attrs().EncapType {
-	case "ether":
-		return EthernetHeader, true
-	case "none", "ppp", "rawip", "tunnel", "sit", "ipip":
-		return 0, true
-	}
-	return 0, false
 }
 
 // ExitOf returns the index of the device on this machine's own route to the server, or 0 without a route.

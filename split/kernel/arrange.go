@@ -98,7 +98,7 @@ func (p *Backend) attachExit() error {
 	if err != nil {
 		return journal.IgnoreGone(err)
 	}
-	header, known := backend.HeaderOf(l)
+	header, known := bpf.HeaderOf(l)
 	if !known {
 		p.members.Warn("packets to the server would leave by %s, a device of the kind %s that this backend does not know: they are dropped", l.Attrs().Name, l.Attrs().EncapType)
 		return nil

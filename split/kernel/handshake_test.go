@@ -60,7 +60,7 @@ func newBench(t *testing.T, server string) *bench {
 	}
 	m.permit(bpf.Monotonic() + uint64(time.Hour))
 	s := session{server: b.server, every: schedule.Every{Packets: 1}, mark: drawMark(), maps: m}
-	if b.Program, err = s.outbound(backend.EthernetHeader, 0); err != nil {
+	if b.Program, err = s.outbound(bpf.EthernetHeader, 0); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { b.Close() })

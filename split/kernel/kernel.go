@@ -193,10 +193,10 @@ func (o Options) check() error {
 
 // tryLoad loads the programs for Ethernet, so that a kernel that refuses them does so before any change.
 func (p *Backend) tryLoad() error {
-	if _, err := p.program(backend.EthernetHeader, bpf.In); err != nil {
+	if _, err := p.program(bpf.EthernetHeader, bpf.In); err != nil {
 		return refused(err)
 	}
-	decide, err := p.session.outbound(backend.EthernetHeader, 0)
+	decide, err := p.session.outbound(bpf.EthernetHeader, 0)
 	if err == nil {
 		err = decide.Close()
 	}
@@ -242,7 +242,7 @@ func (p *Backend) openSegmenter() error {
 	if err := errors.Join(err, secondErr); err != nil {
 		return err
 	}
-	program, err := p.session.outbound(backend.EthernetHeader, 0)
+	program, err := p.session.outbound(bpf.EthernetHeader, 0)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"heddle/internal/bpf"
 	"heddle/internal/bpf/bpftest"
 	"heddle/schedule"
 	"heddle/split"
@@ -30,7 +31,7 @@ func TestNumbersOfTheSource(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"BURST": fmt.Sprint(backend.BurstLimit), "PAUSE": fmt.Sprintf("%dull", split.PauseLength.Nanoseconds()), "ACKNOWLEDGEMENT": fmt.Sprint(split.MostAcknowledgement),
-		"PLAN_SIZE": "(1 << 16)", "MAX_MEMBERS": fmt.Sprint(maxMembers), "ETHERNET_HEADER": fmt.Sprint(backend.EthernetHeader),
+		"PLAN_SIZE": "(1 << 16)", "MAX_MEMBERS": fmt.Sprint(maxMembers), "ETHERNET_HEADER": fmt.Sprint(bpf.EthernetHeader),
 	} {
 		if got := regexp.MustCompile(`(?m)^#define ` + name + ` (\S+( << \d+\))?)`).FindSubmatch(source); got == nil || string(got[1]) != want {
 			t.Errorf("%s is %s, not %s", name, got, want)
@@ -58,7 +59,7 @@ func loads(server netip.AddrPort, every schedule.Every) error {
 	}
 	defer m.close()
 	s := session{server: server, every: every, mark: drawMark(), maps: m}
-	for _, link := range []int{0, backend.EthernetHeader} {
+	for _, link := range []int{0, bpf.EthernetHeader} {
 		for _, load := range []func() (*ebpf.Program, error){
 			func() (*ebpf.Program, error) { return s.inbound(link) },
 			func() (*ebpf.Program, error) { return s.outbound(link, 0) },

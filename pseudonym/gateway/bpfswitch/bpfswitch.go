@@ -1,4 +1,4 @@
-// Package bpfswitch leads the packets of moved connections to their tenants by BPF programs at this machine's Ethernet devices (tc), which
+// Package bpfswitch leads the packets of moved connections to their tenants by BPF programs at this machine's devices (tc), which
 // see what arrives and what leaves. It needs CAP_BPF and CAP_NET_ADMIN on Linux 5.10 or later, and a BPF file system. Package lead says what
 // a switch does.
 //

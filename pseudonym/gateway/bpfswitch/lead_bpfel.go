@@ -36,6 +36,7 @@ const (
 	leadMapHeddleTo       = "heddle_to"
 	leadProgHeddleLeadIn  = "heddle_lead_in"
 	leadProgHeddleLeadOut = "heddle_lead_out"
+	leadVarHeader         = "header"
 	leadVarIdle           = "idle"
 	leadVarTtl4           = "ttl4"
 	leadVarTtl6           = "ttl6"
@@ -100,6 +101,7 @@ type leadMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type leadVariableSpecs struct {
+	Header    *ebpf.VariableSpec `ebpf:"header"`
 	Idle      *ebpf.VariableSpec `ebpf:"idle"`
 	Ttl4      *ebpf.VariableSpec `ebpf:"ttl4"`
 	Ttl6      *ebpf.VariableSpec `ebpf:"ttl6"`
@@ -141,6 +143,7 @@ func (m *leadMaps) Close() error {
 //
 // It can be passed to loadLeadObjects or ebpf.CollectionSpec.LoadAndAssign.
 type leadVariables struct {
+	Header    *ebpf.Variable `ebpf:"header"`
 	Idle      *ebpf.Variable `ebpf:"idle"`
 	Ttl4      *ebpf.Variable `ebpf:"ttl4"`
 	Ttl6      *ebpf.Variable `ebpf:"ttl6"`

@@ -10,8 +10,7 @@ char _license[] SEC("license") = "Apache-2.0";
 volatile const __u64 idle;      // nanoseconds that an entry lasts after the last packet
 volatile const __u32 untracked; // the priority of packets that the kernel is not to track
 volatile const __u8 ttl4, ttl6; // of this machine's own packets
-
-#define HEADER 14 // of Ethernet
+volatile const __u32 header;    // length of the device's link header
 
 // key is source and destination of packets, in the order of the network. Addresses of IPv4 are mapped (RFC 4291, section 2.5.5.2).
 struct key {
@@ -104,14 +103,14 @@ static inline int parse(struct __sk_buff *skb, struct packet *p)
 	p->v6 = skb->protocol == htons(ETH_P_IPV6);
 	if (!p->v6 && skb->protocol != htons(ETH_P_IP))
 		return 0;
-	p->at = HEADER + 40;
+	p->at = header + 40;
 	if (p->v6) {
-		if (bpf_skb_load_bytes(skb, HEADER, ip, 40))
+		if (bpf_skb_load_bytes(skb, header, ip, 40))
 			return 0;
 	} else {
-		if (bpf_skb_load_bytes(skb, HEADER, ip, 20))
+		if (bpf_skb_load_bytes(skb, header, ip, 20))
 			return 0;
-		p->at = HEADER + (*(__u8 *)ip & 15) * 4;
+		p->at = header + (*(__u8 *)ip & 15) * 4;
 	}
 	int protocol = addresses(&p->key, ip, p->v6);
 	p->tcp = protocol == IPPROTO_TCP;
@@ -161,12 +160,12 @@ static inline __u32 checksum(const struct packet *p) { return p->tcp ? p->at + 1
 
 static inline void set_target(struct __sk_buff *skb, const struct packet *p, const __u32 *now)
 {
-	readdress(skb, p, HEADER + (p->v6 ? 24 : 16), p->key.target, now, HEADER + 10, checksum(p), BPF_F_PSEUDO_HDR);
+	readdress(skb, p, header + (p->v6 ? 24 : 16), p->key.target, now, header + 10, checksum(p), BPF_F_PSEUDO_HDR);
 }
 
 static inline void set_source(struct __sk_buff *skb, const struct packet *p, const __u32 *now)
 {
-	readdress(skb, p, HEADER + (p->v6 ? 8 : 12), p->key.source, now, HEADER + 10, checksum(p), BPF_F_PSEUDO_HDR);
+	readdress(skb, p, header + (p->v6 ? 8 : 12), p->key.source, now, header + 10, checksum(p), BPF_F_PSEUDO_HDR);
 }
 
 // like_own gives a packet the TTL or hop limit of this machine's own packets: observers would see how far away the tenant is. A client's
@@ -175,16 +174,16 @@ static inline void like_own(struct __sk_buff *skb, const struct packet *p)
 {
 	if (p->v6) {
 		__u8 hops = ttl6;
-		bpf_skb_store_bytes(skb, HEADER + 7, &hops, 1, 0);
+		bpf_skb_store_bytes(skb, header + 7, &hops, 1, 0);
 		return;
 	}
 	__u8 before[2], now[2];
-	if (bpf_skb_load_bytes(skb, HEADER + 8, before, 2))
+	if (bpf_skb_load_bytes(skb, header + 8, before, 2))
 		return;
 	now[0] = ttl4;
 	now[1] = before[1];
-	bpf_l3_csum_replace(skb, HEADER + 10, *(__u16 *)before, *(__u16 *)now, 2);
-	bpf_skb_store_bytes(skb, HEADER + 8, now, 2, 0);
+	bpf_l3_csum_replace(skb, header + 10, *(__u16 *)before, *(__u16 *)now, 2);
+	bpf_skb_store_bytes(skb, header + 8, now, 2, 0);
 }
 
 // An ICMP error quotes the packet that it is about, and both sides know that by other addresses than the other side.
@@ -300,7 +299,7 @@ SEC("tc") int heddle_lead_in(struct __sk_buff *skb)
 		from_tenant(skb, &p);
 		return TC_ACT_UNSPEC;
 	}
-	if (!p.v6 && p.at != HEADER + 20) // error_out would not know the packet again that an error quotes
+	if (!p.v6 && p.at != header + 20) // error_out would not know the packet again that an error quotes
 		return TC_ACT_SHOT;
 	if ((p.flags & (SYN | ACK | RST | FIN)) == SYN) { // it prolongs no entry
 		if (ended(to->state)) {

@@ -25,11 +25,10 @@ import (
 
 // Switch is that of the network namespace in which it was made. It is safe for concurrent use.
 type Switch struct {
-	routed map[bool]bool // by whether it is IPv6
-	in     *ebpf.Program
-	out    *ebpf.Program
-	to     *ebpf.Map
-	back   *ebpf.Map
+	routed   map[bool]bool    // by whether it is IPv6
+	programs map[int]programs // by the length of a device's link header
+	to       *ebpf.Map
+	back     *ebpf.Map
 
 	mu    sync.Mutex
 	watch *path.Watch
@@ -38,16 +37,19 @@ type Switch struct {
 	done sync.WaitGroup
 }
 
+// programs are those of a device.
+type programs struct{ in, out *ebpf.Program }
+
 // untracked is the priority of packets that are led, until they leave. It is none of traffic control's classes.
 const untracked = 0x6c656164
 
-// New attaches the programs to all Ethernet devices, in the place of those of an earlier process, whose entries it takes over.
+// New attaches the programs to all devices with IP packets, in the place of those of an earlier process, whose entries it takes over.
 func New(o Options) (*Switch, error) {
 	families, err := lead.Families()
 	if err != nil {
 		return nil, err
 	}
-	s := &Switch{routed: map[bool]bool{}, end: make(chan struct{})}
+	s := &Switch{routed: map[bool]bool{}, programs: map[int]programs{}, end: make(chan struct{})}
 	if err := s.begin(o, families); err != nil {
 		return nil, errors.Join(refused(err), s.Close())
 	}
@@ -71,14 +73,21 @@ func (s *Switch) begin(o Options, families []lead.Family) (err error) {
 		s.routed[f.V6] = true
 		constants[map[bool]string{false: leadVarTtl4, true: leadVarTtl6}[f.V6]] = f.TTL
 	}
-	maps := map[string]*ebpf.Map{leadMapHeddleTo: s.to, leadMapHeddleBack: s.back}
-	if s.in, err = bpf.Load(object, leadProgHeddleLeadIn, constants, maps); err != nil {
-		return err
-	}
-	if s.out, err = bpf.Load(object, leadProgHeddleLeadOut, constants, maps); err != nil {
-		return err
+	for _, header := range []int{bpf.EthernetHeader, 0} {
+		constants[leadVarHeader] = uint32(header)
+		if s.programs[header], err = s.load(object, constants); err != nil {
+			return err
+		}
 	}
 	return s.attach(true)
+}
+
+func (s *Switch) load(object *ebpf.CollectionSpec, constants map[string]any) (p programs, err error) {
+	maps := map[string]*ebpf.Map{leadMapHeddleTo: s.to, leadMapHeddleBack: s.back}
+	if p.in, err = bpf.Load(object, leadProgHeddleLeadIn, constants, maps); err == nil {
+		p.out, err = bpf.Load(object, leadProgHeddleLeadOut, constants, maps)
+	}
+	return p, err
 }
 
 // Check reports why New would fail, or nil. It changes nothing.
@@ -126,10 +135,12 @@ func (s *Switch) attach(everywhere bool) error {
 	}
 	for _, d := range devices {
 		at := d.Attrs()
-		if at.EncapType != "ether" {
+		header, known := bpf.HeaderOf(d)
+		if !known { // such as the loopback device, behind which is no other machine
 			continue
 		}
-		for _, f := range []*bpf.Filter{{Hook: bpf.In, Name: FilterIn, Program: s.in}, {Hook: bpf.Out, Name: FilterOut, Program: s.out}} {
+		p := s.programs[header]
+		for _, f := range []*bpf.Filter{{Hook: bpf.In, Name: FilterIn, Program: p.in}, {Hook: bpf.Out, Name: FilterOut, Program: p.out}} {
 			f.Device, f.Index = at.Name, at.Index
 			if !everywhere && f.Attached() {
 				continue
@@ -183,7 +194,11 @@ func (s *Switch) Close() error {
 	s.done.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return errors.Join(s.in.Close(), s.out.Close(), s.to.Close(), s.back.Close(), s.watch.Close())
+	err := errors.Join(s.to.Close(), s.back.Close(), s.watch.Close())
+	for _, p := range s.programs {
+		err = errors.Join(err, p.in.Close(), p.out.Close())
+	}
+	return err
 }
 
 // sweepEvery is how often the switch looks for entries that are over.

@@ -263,10 +263,10 @@ func TestPrograms(t *testing.T) {
 		return b.Bytes()
 	}
 	whole, part := frame(0), frame(layers.IPv4MoreFragments)
-	if after, priority := pass(t, s.in, whole, 7); bytes.Equal(after, whole) || priority != untracked {
+	if after, priority := pass(t, s.programs[bpf.EthernetHeader].in, whole, 7); bytes.Equal(after, whole) || priority != untracked {
 		t.Errorf("a packet of the connection: priority %#x\n%x", priority, after)
 	}
-	if after, priority := pass(t, s.in, part, 7); !bytes.Equal(after, part) || priority != 7 {
+	if after, priority := pass(t, s.programs[bpf.EthernetHeader].in, part, 7); !bytes.Equal(after, part) || priority != 7 {
 		t.Errorf("a fragment: priority %#x\n%x", priority, after)
 	}
 	tooLarge := func(to netip.Addr) []byte {
@@ -284,12 +284,12 @@ func TestPrograms(t *testing.T) {
 	}
 	for to, want := range map[netip.Addr]bool{w.Public.Addr(): true, w.Public.Addr().Next(): false} {
 		message := tooLarge(to)
-		if after, priority := pass(t, s.in, message, 7); bytes.Equal(after, message) == want || priority == 7 == want {
+		if after, priority := pass(t, s.programs[bpf.EthernetHeader].in, message, 7); bytes.Equal(after, message) == want || priority == 7 == want {
 			t.Errorf("a message to %v that a packet was too large: priority %#x\n%x", to, priority, after)
 		}
 	}
 	for before, want := range map[uint32]uint32{untracked: 0, 7: 7} {
-		if after, priority := pass(t, s.out, whole, before); !bytes.Equal(after, whole) || priority != want {
+		if after, priority := pass(t, s.programs[bpf.EthernetHeader].out, whole, before); !bytes.Equal(after, whole) || priority != want {
 			t.Errorf("a packet of another connection leaves with priority %#x\n%x", priority, after)
 		}
 	}
