@@ -20,9 +20,10 @@ func (v recorded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, http.StatusText(http.StatusRequestEntityTooLarge), http.StatusRequestEntityTooLarge)
 		return
 	}
-	it, _ := v.match(asked(r, body))
+	method, target := asked(r)
+	it, _ := v.match(method, target, body)
 	if it == nil {
-		v.refuse(w, r, r.URL.RequestURI())
+		v.refuse(w, r, target)
 		return
 	}
 	v.cookies(w, r, it)

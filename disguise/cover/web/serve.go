@@ -177,7 +177,7 @@ func (v *visitor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, http.StatusText(http.StatusRequestEntityTooLarge), http.StatusRequestEntityTooLarge)
 		return
 	}
-	method, target, body := asked(r, body)
+	method, target := asked(r)
 	it, hidden := v.match(method, target, body)
 	if it != nil && r.Method != http.MethodHead {
 		v.receive(it, hidden, r)
@@ -207,14 +207,14 @@ func (v *visitor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // asked is what a request asks a catalogue for.
-func asked(r *http.Request, body []byte) (method, target string, _ []byte) {
+func asked(r *http.Request) (method, target string) {
 	if method, target = r.Method, r.RequestURI; method == http.MethodHead {
 		method = http.MethodGet
 	}
 	if !strings.HasPrefix(target, "/") {
 		target = r.URL.RequestURI()
 	}
-	return method, target, body
+	return method, target
 }
 
 // body reads the body of a request.
