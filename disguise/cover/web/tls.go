@@ -20,8 +20,8 @@ import (
 
 // ClaimTLS is what the cover https hides and what it does not.
 const ClaimTLS = "a website inside TLS 1.3 that anybody can browse: the network sees a browser's ClientHello, the site's name, and sizes, directions and times " +
-	"of whole visits of recorded pages; hides neither how much is sent nor when, since visits follow each other as your traffic needs, so a filter that learnt " +
-	"from such connections tells them from visitors'; an authority that your system trusts could look inside, unless the bridge line has a pin"
+	"of whole visits of recorded pages; filters for Tor's cells or for unusual ClientHellos do not tell it; hides neither how much is sent nor when, since visits follow each other " +
+	"as your traffic needs, so a filter that learnt from such connections, or that looks for TLS inside TLS by sizes, tells them from visitors'; an authority that your system trusts could look inside, unless the bridge line has a pin"
 
 func init() {
 	cover.Register(cover.Kind{Name: NameTLS, Number: NumberTLS, Claim: ClaimTLS, Streams: true, Behind: true, Origin: true, New: NewTLS, Connections: 1,

@@ -30,8 +30,9 @@ const (
 )
 
 // Claim is what the cover http hides and what it does not.
-const Claim = "a website that anybody can browse, with payload in tokens, pictures and encrypted media that differ at each visit anyway; hides neither " +
-	"how much is sent nor when: what scripts fetch follows your traffic, so a filter that learnt from such connections tells them from visitors'; " +
+const Claim = "a website that anybody can browse, with payload in tokens, pictures and encrypted media that differ at each visit anyway; filters " +
+	"for Tor's cells, for fully encrypted traffic or for unusual headers do not tell it; hides neither " +
+	"how much is sent nor when: what scripts fetch follows your traffic, so a filter that learnt from such connections, that looks for TLS inside by sizes, or at how printable first packets are, tells them from visitors'; " +
 	"who has the recording finds tokens that no script made"
 
 // browserConnections is how many connections browsers have to one website over HTTP/1.1 at most.
