@@ -18,12 +18,7 @@ func attack(t *testing.T, strategy string) {
 	w, defended := newWorld(t, "--defence", strategy), strategy != "none"
 	c := w.chromium()
 	c.Scripts = true
-	made := map[string]page{}
-	for _, site := range []string{news, shop} {
-		made[site] = c.do(step{Open: "https://store." + zone + "/"}, step{Register: site, Show: "made"})["made"]
-		c.take(made[site])
-	}
-	to := func(site, path string) string { return strings.Replace(made[site].Links[site], "/?", path+"?", 1) }
+	made, to := c.register()
 	exchanges := c.logNet()
 	seen := c.do(
 		step{Open: to(news, "/rich.html"), Title: "loaded"},

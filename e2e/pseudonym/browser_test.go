@@ -51,6 +51,17 @@ func (w *world) chromium() *chromium {
 	return &chromium{w, u}
 }
 
+// register gets a pseudonym of each site by the store's pages. It returns the pages that show them, and a function that makes URLs by these pseudonyms.
+func (c *chromium) register() (made map[string]page, to func(site, path string) string) {
+	c.t.Helper()
+	made = map[string]page{}
+	for _, site := range []string{news, shop} {
+		made[site] = c.do(step{Open: "https://store." + zone + "/"}, step{Register: site, Show: "made"})["made"]
+		c.take(made[site])
+	}
+	return made, func(site, path string) string { return strings.Replace(made[site].Links[site], "/?", path+"?", 1) }
+}
+
 // take imports what a page gave the user.
 func (c *chromium) take(p page) {
 	c.t.Helper()
@@ -195,12 +206,7 @@ func TestPageDefence(t *testing.T) {
 	w := newWorld(t, "--defence", "pieces")
 	c := w.chromium()
 	c.Scripts = true
-	made := map[string]page{}
-	for _, site := range []string{news, shop} {
-		made[site] = c.do(step{Open: "https://store." + zone + "/"}, step{Register: site, Show: "made"})["made"]
-		c.take(made[site])
-	}
-	to := func(site, path string) string { return strings.Replace(made[site].Links[site], "/?", path+"?", 1) }
+	made, to := c.register()
 	exchanges := c.logNet()
 	seen := c.do(
 		step{Open: to(shop, "/rich.html"), Title: "loaded", Show: shop},
@@ -331,12 +337,7 @@ func TestOtherDefences(t *testing.T) {
 	w := newWorldWith(t, map[string][]string{news: {"--defence", "site-constant"}, shop: {"--defence", "pad-pow2"}})
 	c := w.chromium()
 	c.Scripts = true
-	made := map[string]page{}
-	for _, site := range []string{news, shop} {
-		made[site] = c.do(step{Open: "https://store." + zone + "/"}, step{Register: site, Show: "made"})["made"]
-		c.take(made[site])
-	}
-	to := func(site, path string) string { return strings.Replace(made[site].Links[site], "/?", path+"?", 1) }
+	_, to := c.register()
 	seen := c.do(step{Open: to(shop, "/rich.html"), Title: "loaded", Show: shop})
 	if seen[shop].Title != rich {
 		t.Errorf("%+v", seen[shop])
