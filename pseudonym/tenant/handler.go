@@ -2,7 +2,6 @@ package tenant
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httputil"
@@ -54,7 +53,7 @@ func newHandler(o Options, names *mutual.Server, hosts func(site string) bool) *
 		FlushInterval:  -1, // events of the server leave at once
 		ErrorLog:       slog.NewLogLogger(o.Log.Handler(), slog.LevelWarn),
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-			if errors.Is(err, errStopped) {
+			if u, is := r.Context().Value(uploadKey{}).(*upload); is && u.hasStopped() { // the site's server may have ended the connection first
 				http.Error(w, errStopped.Error(), http.StatusRequestTimeout)
 				return
 			}
@@ -94,6 +93,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength != 0 {
 		body := &upload{ReadCloser: r.Body, way: way}
 		defer body.end()
+		r = r.WithContext(context.WithValue(r.Context(), uploadKey{}, body))
 		r.Body = body
 	}
 	if h.hides != nil {

@@ -14,13 +14,17 @@ const bodyFor = idleFor
 
 var errStopped = errors.New("the client stopped in the middle of its upload")
 
+// uploadKey is where the context of a request has its [upload], which proxies wrap.
+type uploadKey struct{}
+
 // upload is the body of a request, whose client may not stop for long.
 type upload struct {
 	io.ReadCloser
 	way *http.ResponseController
 
-	mu    sync.Mutex
-	ended bool // the request was answered, and the connection may be the next one's
+	mu      sync.Mutex
+	ended   bool // the request was answered, and the connection may be the next one's
+	stopped bool // the client sent nothing for too long
 }
 
 // Read implements [io.Reader]. Between reads there is no limit: the site's server may be slow.
@@ -31,9 +35,18 @@ func (u *upload) Read(b []byte) (int, error) {
 	n, err := u.ReadCloser.Read(b)
 	u.until(time.Time{})
 	if errors.Is(err, os.ErrDeadlineExceeded) {
+		u.mu.Lock()
+		u.stopped = true
+		u.mu.Unlock()
 		err = errStopped
 	}
 	return n, err
+}
+
+func (u *upload) hasStopped() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.stopped
 }
 
 func (u *upload) until(at time.Time) bool {
