@@ -197,15 +197,15 @@ func (d *Defence) fetch(w http.ResponseWriter, r *http.Request, l *load) {
 
 // send writes a piece and its padding. number is what its header says.
 func (d *Defence) send(w http.ResponseWriter, number int, meta, content []byte) {
-	b := frame(meta, uint32(len(content)))
-	b = append(b, content...)
-	total := d.strategy.Padded(len(b))
+	size := frameSize + len(meta) + len(content)
+	total := d.strategy.Padded(size)
+	b := append(frame(make([]byte, 0, total), meta, uint32(len(content))), content...)
 	d.pieces.Add(1)
 	d.content.Add(uint64(len(content)))
 	d.sent.Add(uint64(total))
 	pieceHeaders(w.Header(), number)
 	w.Header().Set("Content-Length", strconv.Itoa(total))
-	_, _ = w.Write(append(b, make([]byte, total-len(b))...)) // the client is gone if it fails
+	_, _ = w.Write(b[:total]) // the client is gone if it fails
 }
 
 func pieceHeaders(h http.Header, number int) {
@@ -214,9 +214,9 @@ func pieceHeaders(h http.Header, number int) {
 	h.Set("Cache-Control", "no-store")
 }
 
-// frame is the beginning of a piece.
-func frame(meta []byte, length uint32) []byte {
-	b := binary.BigEndian.AppendUint32(nil, uint32(len(meta)))
+// frame appends the beginning of a piece to b.
+func frame(b, meta []byte, length uint32) []byte {
+	b = binary.BigEndian.AppendUint32(b, uint32(len(meta)))
 	b = binary.BigEndian.AppendUint32(b, length)
 	return append(b, meta...)
 }
@@ -272,7 +272,7 @@ func (r *recorder) pass() error {
 	r.l.passed = true
 	r.keep()
 	pieceHeaders(r.to.Header(), 0)
-	b := append(frame(r.meta(), unbounded), r.body...)
+	b := append(frame(nil, r.meta(), unbounded), r.body...)
 	r.d.room.giveBack(r.l.visitor, len(r.body))
 	r.d.pieces.Add(1)
 	r.d.content.Add(uint64(len(r.body)))
