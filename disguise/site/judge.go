@@ -73,7 +73,7 @@ func lacks(mediaType string, judged []string) string {
 	return "install " + named
 }
 
-// scripts judges by what node parses: classic scripts, and what is none as a module. Of a file of no kind with the syntax of modules it checks nothing.
+// scripts judges by what node parses: an object as a classic script, or else as a module. node checks nothing of a file .js that has the syntax of modules.
 func scripts() []judge {
 	classic, module := program(".cjs", "node", "--check"), program(".mjs", "node", "--check")
 	if len(classic) == 0 {

@@ -14,7 +14,8 @@ import (
 type exchange struct {
 	host, path      string
 	asked, answered map[string]string
-	bytes           int // of the answer's body
+	bytes           int  // of the answer's body
+	left            bool // Chromium did not wait for the end of the answer
 }
 
 func (e exchange) String() string {
@@ -45,6 +46,9 @@ func parseNet(t *testing.T, content []byte) (all []*exchange) {
 	if err := json.Unmarshal(bytes.TrimSuffix(bytes.TrimPrefix(first, []byte(`{"constants":`)), []byte(",")), &head); err != nil {
 		t.Fatal(err)
 	}
+	if head.Types["HTTP2_SESSION_SEND_RST_STREAM"] == 0 {
+		t.Fatal("Chromium's log of the network names its events otherwise")
+	}
 	type key struct{ session, stream int }
 	of := map[key]*exchange{}
 	for line := range bytes.Lines(rest) {
@@ -70,6 +74,10 @@ func parseNet(t *testing.T, content []byte) (all []*exchange) {
 		case head.Types["HTTP2_SESSION_RECV_HEADERS"]:
 			if e := of[at]; e != nil {
 				e.answered = headers(event.Params.Headers)
+			}
+		case head.Types["HTTP2_SESSION_SEND_RST_STREAM"]:
+			if e := of[at]; e != nil {
+				e.left = true
 			}
 		case head.Types["HTTP2_SESSION_RECV_DATA"]:
 			if e := of[at]; e != nil {

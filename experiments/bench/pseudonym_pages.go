@@ -37,54 +37,77 @@ func (w way) visitPage(ctx context.Context) error {
 		return c, nil
 	}}
 	defer t.CloseIdleConnections()
-	if err := w.object(ctx, t, pageName, "navigate document"); err != nil {
+	if err := w.page(ctx, t); err != nil {
 		return err
 	}
 	all, ctx := errgroup.WithContext(ctx)
 	for _, o := range pageObjects {
 		kind := map[string]string{".css": "style", ".js": "script", ".svg": "image"}[filepath.Ext(o.name)]
-		all.Go(func() error { return w.object(ctx, t, o.name, "no-cors "+kind) })
+		all.Go(func() error { return w.object(ctx, t, o.name, kind) })
 	}
 	return all.Wait()
 }
 
-// object fetches an object: in as many pieces as the page defence's Service Worker draws, if the way has that. A browser says in which mode and for what
-// it fetches.
-func (w way) object(ctx context.Context, t *http.Transport, name, purpose string) error {
+// page fetches the page. With the page defence the browser's own request brings the first piece, and says how the Service Worker asks for the others.
+func (w way) page(ctx context.Context, t *http.Transport) error {
 	if w.pieces == 0 {
-		return w.get(ctx, t, name, "")
+		_, err := w.get(ctx, t, pageName, nil)
+		return err
+	}
+	h, err := w.get(ctx, t, pageName, map[string]string{"Service-Worker-Navigation-Preload": "true", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"})
+	if err != nil {
+		return err
+	}
+	var id string
+	var count int
+	if _, err := fmt.Sscan(h.Get("Heddle-Load"), &id, &count); err != nil {
+		return fmt.Errorf("the answer for the page has the load %q: %w", h.Get("Heddle-Load"), err)
+	}
+	return w.rest(ctx, t, pageName, id, 1, count, "navigate document")
+}
+
+// object fetches an object of the page: in as many pieces as the Service Worker draws, if the way has the page defence.
+func (w way) object(ctx context.Context, t *http.Transport, name, kind string) error {
+	if w.pieces == 0 {
+		_, err := w.get(ctx, t, name, nil)
+		return err
 	}
 	var id [16]byte
 	_, _ = rand.Read(id[:]) // it never fails
-	count := 1 + mathrand.IntN(w.pieces)
+	return w.rest(ctx, t, name, hex.EncodeToString(id[:]), 0, 1+mathrand.IntN(w.pieces), "no-cors "+kind)
+}
+
+// rest fetches the pieces of an object from one on, all at once. The Service Worker says in which mode and for what the browser asks.
+func (w way) rest(ctx context.Context, t *http.Transport, name, id string, from, count int, purpose string) error {
 	all, ctx := errgroup.WithContext(ctx)
-	for i := range count {
+	for i := from; i < count; i++ {
 		all.Go(func() error {
-			return w.get(ctx, t, name, fmt.Sprintf("%s %d %04d %s", hex.EncodeToString(id[:]), count, i, purpose))
+			_, err := w.get(ctx, t, name, map[string]string{"Heddle-Piece": fmt.Sprintf("%s %d %04d %s", id, count, i, purpose)})
+			return err
 		})
 	}
 	return all.Wait()
 }
 
-// get fetches an object, or the piece of it that piece says.
-func (w way) get(ctx context.Context, t *http.Transport, name, piece string) error {
+// get fetches an object, or a piece of it if the way has the page defence, and returns the headers of the answer.
+func (w way) get(ctx context.Context, t *http.Transport, name string, headers map[string]string) (http.Header, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+w.tls.ServerName+"/"+name+w.query, nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	r.Header.Set("Accept-Encoding", "gzip, deflate, br, zstd")
-	if piece != "" {
-		r.Header.Set("Heddle-Piece", piece)
+	for key, value := range headers {
+		r.Header.Set(key, value)
 	}
 	a, err := t.RoundTrip(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer a.Body.Close()
-	if _, err = io.Copy(io.Discard, a.Body); err != nil || a.StatusCode != http.StatusOK || a.Header.Get("Heddle-Piece") == "" != (piece == "") {
+	if _, err = io.Copy(io.Discard, a.Body); err != nil || a.StatusCode != http.StatusOK || a.Header.Get("Heddle-Piece") == "" != (w.pieces == 0) {
 		err = errors.Join(fmt.Errorf("%s of %s: %s", name, w.tls.ServerName, a.Status), err)
 	}
-	return err
+	return a.Header, err
 }
 
 // pageRate counts visits of several clients.

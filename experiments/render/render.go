@@ -36,7 +36,7 @@ type Row struct {
 	Varies bool           `json:"varies"` // two loads of the original differ in these, so nothing can be said of them
 }
 
-// Wrong counts the loads that a visitor would find broken.
+// Wrong counts the faults: an error for each load that had it, and loads that differ.
 func (r Row) Wrong() (n int) {
 	for _, times := range r.Errors {
 		n += times

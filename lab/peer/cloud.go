@@ -95,7 +95,7 @@ func (c *Cloud) Add(ctx context.Context, s Sidecar) (*Process, error) {
 
 // Enrol makes the key of a sidecar, and adds its site to the cloud.
 func (c *Cloud) Enrol(ctx context.Context, s Sidecar) error {
-	key, err := ran(ctx, c.on, s.Host, "pseudonym", "tenant", "key", "--identity", c.identity(s))
+	key, err := ran(ctx, c.on, s.Host, "pseudonym", "tenant", "key", "--identity", c.Identity(s.Site))
 	if err != nil {
 		return err
 	}
@@ -111,21 +111,19 @@ func (c *Cloud) Enrol(ctx context.Context, s Sidecar) error {
 	return err
 }
 
-func (c *Cloud) identity(s Sidecar) string { return c.Identity(s.Site) }
-
 // Identity is the file of the key of a site's sidecars.
 func (c *Cloud) Identity(site string) string { return filepath.Join(c.Dir, site+"-tenant.pem") }
 
 // Sidecar starts the sidecar of a site that is enrolled.
 func (c *Cloud) Sidecar(ctx context.Context, s Sidecar) (*Process, error) {
 	return c.on.Start(ctx, s.Host, "listening on", append([]string{"pseudonym", "tenant", "run", "--zone", CloudZone, "--store", s.Store.String(),
-		"--root", c.Root(), "--identity", c.identity(s), "--to", s.To, "--listen", s.listen()}, s.Flags...)...)
+		"--root", c.Root(), "--identity", c.Identity(s.Site), "--to", s.To, "--listen", s.listen()}, s.Flags...)...)
 }
 
 // Nginx starts what lets nginx serve a site that is enrolled, and returns the file that nginx includes.
 func (c *Cloud) Nginx(ctx context.Context, s Sidecar, dir string) (include string, err error) {
 	_, err = c.on.Start(ctx, s.Host, "nginx can include", append([]string{"pseudonym", "tenant", "nginx", "--zone", CloudZone, "--store", s.Store.String(), "--root", c.Root(),
-		"--identity", c.identity(s), "--to", s.To, "--site", s.Site, "--nginx-dir", dir, "--listen", s.listen()}, s.Flags...)...)
+		"--identity", c.Identity(s.Site), "--to", s.To, "--site", s.Site, "--nginx-dir", dir, "--listen", s.listen()}, s.Flags...)...)
 	return filepath.Join(dir, "nginx.conf"), err
 }
 
@@ -135,7 +133,7 @@ func (c *Cloud) Agent(ctx context.Context, s Sidecar, listen netip.AddrPort, fla
 	if err != nil {
 		return nil, err
 	}
-	return c.on.Start(ctx, s.Host, "listening on", append([]string{"pseudonym", "tenant", "agent", "--identity", c.identity(s), "--gateway-key", strings.TrimSpace(gateways),
+	return c.on.Start(ctx, s.Host, "listening on", append([]string{"pseudonym", "tenant", "agent", "--identity", c.Identity(s.Site), "--gateway-key", strings.TrimSpace(gateways),
 		"--to", s.listen(), "--listen", listen.String()}, flags...)...)
 }
 

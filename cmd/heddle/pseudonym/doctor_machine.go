@@ -13,7 +13,7 @@ import (
 )
 
 // kernelSettings are those by which an observer may tell the machines of two sites apart, or the gateway's from a site's, with the values that Linux begins
-// with. Of a list in a setting the one at a place counts.
+// with. If a setting is a list, only the value at place is compared.
 var kernelSettings = []struct {
 	file, want string
 	place      int

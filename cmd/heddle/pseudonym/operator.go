@@ -27,8 +27,8 @@ func newStatsCommand() *cobra.Command {
 		Long: `Stats counts for each site the pseudonyms that are valid, that ended and that
 were revoked, and the people who have a valid one. It names nobody.
 
-The store does not see pages. What the page defence of a site costs, and what
-each strategy would have cost, is in "heddle status" at its sidecar.`,
+The store does not see pages. "heddle status" at a site's sidecar shows what the
+page defence costs there, and what each strategy would have cost.`,
 		Example: "  heddle pseudonym stats cloud.toml",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

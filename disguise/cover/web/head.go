@@ -66,8 +66,8 @@ func (h *heads) open(object int, b []byte) (said head, ok bool) {
 	return head{binary.BigEndian.Uint32(m[:]), m[4] == 1}, m[4] <= 1 && m[5]|m[6]|m[7] == 0
 }
 
-// binding ties what a request hides to the object that it is for. Who moves the hidden bytes to another request, without the bridge line, makes
-// other bytes of them, which are no block.
+// binding ties what a request hides to the object that it is for. If somebody without the bridge line moves the hidden bytes to another request, the
+// bridge reads other bytes, which are no block.
 type binding struct{ block cipher.Block }
 
 // newBinding returns the binding of all requests to a bridge. The hello's are bound too, so no secret of a connection can be its key.

@@ -264,7 +264,7 @@ func FuzzMatch(f *testing.F) {
 	})
 }
 
-// FuzzAnswer gives a client what a stranger makes of an answer. What the client takes of it is what the carrier finds in it by the whole body, and
+// FuzzAnswer gives a client what a stranger makes of an answer. The client takes what the carrier finds in the whole body, and only if that
 // begins with a head under the connection's key.
 func FuzzAnswer(f *testing.F) {
 	factory := factoryOf(f, cover.Options{})

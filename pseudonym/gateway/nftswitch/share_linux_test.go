@@ -22,23 +22,12 @@ func both(t *testing.T, test func(*testing.T, *leadtest.World, *Switch)) {
 	}
 }
 
-func all(t *testing.T, s *Switch) (all []lead.Connection) {
-	t.Helper()
-	if err := s.Each(func(c lead.Connection) error {
-		all = append(all, c)
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	return all
-}
-
 func TestEachAndTouch(t *testing.T) {
 	both(t, func(t *testing.T, w *leadtest.World, s *Switch) {
 		before := time.Now().Add(-time.Second) // the kernel counts in ticks
 		near, far := w.Moved()
 		w.Talk(near, far)
-		if got := all(t, s); len(got) != 1 || got[0].Client != w.At || got[0].Gateway != w.Public || got[0].Tenant != w.Inside || got[0].Last.Before(before) || got[0].Last.After(time.Now()) {
+		if got := leadtest.All(t, s); len(got) != 1 || got[0].Client != w.At || got[0].Gateway != w.Public || got[0].Tenant != w.Inside || got[0].Last.Before(before) || got[0].Last.After(time.Now()) {
 			t.Errorf("%+v", got)
 		}
 		other := netip.AddrPortFrom(w.Public.Addr(), w.Inside.Port())
@@ -67,7 +56,7 @@ func TestEachAndTouch(t *testing.T) {
 		}
 		w.Talk(near, far)
 		w.Finish(near, far)
-		if got := all(t, s); len(got) != 0 {
+		if got := leadtest.All(t, s); len(got) != 0 {
 			t.Errorf("%+v have ended", got)
 		}
 		if got, err := s.Touch(w.Public, w.At, w.Inside, 0); got || err != nil {
@@ -87,7 +76,7 @@ func TestLeadsToAnotherTenant(t *testing.T) {
 			if err := s.Lead(w.At, w.Public, other); err != nil {
 				t.Fatal(err)
 			}
-			if got := all(t, s); len(got) != 1 || got[0].Tenant != other {
+			if got := leadtest.All(t, s); len(got) != 1 || got[0].Tenant != other {
 				t.Errorf("it leads %+v", got)
 			}
 		}
@@ -122,7 +111,7 @@ func TestEachOfMany(t *testing.T) {
 		return nil
 	})
 	var got []netip.AddrPort
-	for _, c := range all(t, s) {
+	for _, c := range leadtest.All(t, s) {
 		got = append(got, c.Client)
 	}
 	if slices.SortFunc(got, netip.AddrPort.Compare); !slices.Equal(got, want) {

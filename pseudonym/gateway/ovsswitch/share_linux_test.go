@@ -4,27 +4,15 @@ import (
 	"errors"
 	"net/netip"
 	"os/exec"
+	"regexp"
 	"strconv"
 	"testing"
 	"time"
-
-	"regexp"
 
 	"heddle/internal/polltest"
 	"heddle/pseudonym/gateway/lead"
 	"heddle/pseudonym/gateway/lead/leadtest"
 )
-
-func all(t *testing.T, s *Switch) (all []lead.Connection) {
-	t.Helper()
-	if err := s.Each(func(c lead.Connection) error {
-		all = append(all, c)
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	return all
-}
 
 // unused is how long the flows that lead the connection of a world have not been used, in seconds: the least of both.
 func (o *world) unused(t *testing.T) (least int) {
@@ -53,7 +41,7 @@ func TestEachAndTouch(t *testing.T) {
 			var last time.Time
 			looks := func() (new bool) {
 				t.Helper()
-				got := all(t, s)
+				got := leadtest.All(t, s)
 				if len(got) != 1 || got[0].Client != w.At || got[0].Gateway != w.Public || got[0].Tenant != w.Inside || got[0].Last.Before(last) || got[0].Last.After(time.Now()) {
 					t.Fatalf("%+v", got)
 				}
@@ -87,7 +75,7 @@ func TestEachAndTouch(t *testing.T) {
 				t.Errorf("it returns %v", err)
 			}
 			w.Finish(near, far)
-			polltest.Await(t, "the connection has ended", func() bool { return len(all(t, s)) == 0 })
+			polltest.Await(t, "the connection has ended", func() bool { return len(leadtest.All(t, s)) == 0 })
 			if has, err := s.Touch(w.Public, w.At, w.Inside, 0); has || err != nil {
 				t.Errorf("of an unknown connection: %v, %v", has, err)
 			}

@@ -4,8 +4,9 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
-	"math/big"
 	"net/http"
+
+	"heddle/internal/draw"
 )
 
 // preloadHeader is of the request that the browser sends itself when a page or frame opens that has the worker (Service Workers, Navigation
@@ -21,8 +22,7 @@ func (d *Defence) preload(w http.ResponseWriter, r *http.Request, visitor string
 	_, _ = rand.Read(id[:]) // never fails
 	a := asked{id: hex.EncodeToString(id[:]), mode: "navigate", dest: r.Header.Get("Sec-Fetch-Dest")}
 	if d.unit == 0 {
-		n, _ := rand.Int(rand.Reader, big.NewInt(int64(d.strategy.Most()))) // never fails
-		a.count = 1 + int(n.Int64())
+		a.count = 1 + draw.Below(d.strategy.Most())
 	}
 	r.Header.Del(preloadHeader)
 	w.Header().Set(loadHeader, fmt.Sprintf("%s %d", a.id, a.count))

@@ -33,6 +33,18 @@ type Switch interface {
 	Close() error
 }
 
+// All returns what a switch leads.
+func All(t *testing.T, s Switch) (all []lead.Connection) {
+	t.Helper()
+	if err := s.Each(func(c lead.Connection) error {
+		all = append(all, c)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
 // Kind is a kind of switch. Its functions run in the network namespace of the gateway.
 type Kind struct {
 	New    func() (Switch, error)
