@@ -117,10 +117,12 @@ func (f *factory) converse(ctx context.Context, c net.Conn, h http.Handler) {
 	defer context.AfterFunc(ctx, func() { c.Close() })()
 	var taken atomic.Bool // the origin speaks another protocol on it, such as that of WebSockets
 	done := make(chan struct{})
-	var running sync.WaitGroup // handlers; those of HTTP/2 outlive their connection
+	var running handlers
 	handler := func(w http.ResponseWriter, r *http.Request) {
-		running.Add(1)
-		defer running.Done()
+		if !running.enter() {
+			return
+		}
+		defer running.group.Done()
 		defer func() {
 			if taken.Load() {
 				close(done)
@@ -140,7 +142,32 @@ func (f *factory) converse(ctx context.Context, c net.Conn, h http.Handler) {
 		}}
 	_ = s.Serve(&single{c: c, done: done})
 	<-done
-	running.Wait()
+	running.end()
+}
+
+// handlers counts the ones that run. Those of HTTP/2 outlive their connection, and may begin after its end.
+type handlers struct {
+	mu    sync.Mutex
+	ended bool
+	group sync.WaitGroup
+}
+
+// enter reports whether a handler may run.
+func (h *handlers) enter() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.ended {
+		h.group.Add(1)
+	}
+	return !h.ended
+}
+
+// end lets no other handler run, and waits for those that do.
+func (h *handlers) end() {
+	h.mu.Lock()
+	h.ended = true
+	h.mu.Unlock()
+	h.group.Wait()
 }
 
 // single is a listener with one connection. It ends with it.

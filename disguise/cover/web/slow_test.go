@@ -342,13 +342,12 @@ func TestCertificateExpires(t *testing.T) {
 			near, far := roomy()
 			s := startOver(t, f, bridge, near, far, 1)
 			s.server.Send([]byte("hello"))
-			arrived := s.client.Await(s.ctx, 5)
-			s.cancel()
-			a, b := <-s.ended, <-s.ended
-			if arrived {
+			if s.client.Await(s.ctx, 5) {
+				s.stop(t)
 				return nil
 			}
-			return errors.Join(a, b)
+			defer s.cancel()
+			return errors.Join(<-s.ended, <-s.ended)
 		}
 		for _, f := range []*factory{client, &trusting} {
 			if err := link(f); err != nil || log.Len() > 0 {

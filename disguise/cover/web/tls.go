@@ -155,9 +155,9 @@ func (s *secure) judge(c *certfile.Certificate) error {
 
 // handshake begins TLS at a client.
 func (s *secure) handshake(ctx context.Context, c net.Conn) (*browser.Client, error) {
-	ctx, cancel := context.WithTimeout(ctx, handshakePatience)
+	patient, cancel := context.WithTimeout(ctx, handshakePatience)
 	defer cancel()
-	client, err := s.hello.Dial(ctx, c, s.server)
+	client, err := s.hello.Dial(patient, c, s.server)
 	if err == nil || ctx.Err() != nil {
 		return client, err
 	}

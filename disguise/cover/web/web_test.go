@@ -119,7 +119,10 @@ func startThrough(t testing.TB, clients, bridge *factory, key byte, attack func(
 func startOver(t testing.TB, clients, bridge *factory, clientConn, serverConn *covertest.Conn, key byte) *session {
 	t.Helper()
 	s := &session{client: newVeiled(key, ^key), server: newVeiled(^key, key), ended: make(chan error, 2), clientConn: clientConn, serverConn: serverConn}
-	s.ctx, s.cancel = context.WithCancel(t.Context())
+	running, cancel := context.WithCancel(t.Context()) // not s.ctx, so that each end says itself why it failed
+	s.cancel = cancel
+	ctx, over := context.WithCancel(running)
+	s.ctx = ctx
 	client, parameters, err := clients.Client()
 	if err != nil {
 		t.Fatal(err)
@@ -129,9 +132,9 @@ func startOver(t testing.TB, clients, bridge *factory, clientConn, serverConn *c
 		t.Fatal(err)
 	}
 	carry := func(c cover.Cover, conn net.Conn, feed cover.Feed) {
-		err := c.Carry(s.ctx, conn, feed)
+		err := c.Carry(running, conn, feed)
 		conn.Close()
-		s.cancel()
+		over()
 		s.ended <- err
 	}
 	go carry(client, s.clientConn, s.client)
