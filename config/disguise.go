@@ -61,7 +61,7 @@ func DefaultDisguiseServe() DisguiseServe {
 func LoadDisguiseServe(file string) (DisguiseServe, error) {
 	s := DefaultDisguiseServe()
 	err := loadFlat(file, &s, func() problems { return s.problems() })
-	besideFiles(filepath.Dir(file), &s.Identity, &s.Tokens, &s.State)
+	besideFiles(filepath.Dir(file), &s.Identity, &s.Tokens, &s.State, &s.ACME)
 	return s, err
 }
 

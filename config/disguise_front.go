@@ -17,6 +17,8 @@ type DisguiseFront struct {
 	Behind        string `toml:"behind" help:"be behind your own web server, with the cover https: listen for it at <ADDRESS:PORT> or unix:FILE, and nowhere else"`
 	VisitorHeader string `toml:"visitor-header" help:"the <HEADER> in which that web server says whose a request is, such as X-Forwarded-For"`
 	Origin        string `toml:"origin" help:"be in front of your own site at <URL>, such as http://127.0.0.1:8080: strangers see it"`
+	ACME          string `toml:"acme" help:"get the certificate of the cover https from an authority, to whose terms you agree, and keep it in <DIR>" complete:"dir"`
+	ACMEAuthority string `toml:"acme-authority" help:"the <URL> of the directory of that authority; without it Let's Encrypt's"`
 }
 
 // Doors are where the bridge listens.
@@ -42,6 +44,10 @@ func (s DisguiseServe) front(wrong problems) (f cover.Front) {
 	default:
 		f.Visitor = s.VisitorHeader
 	}
+	s.checkACME(wrong)
+	if s.ACME != "" {
+		f.ACME = &cover.ACME{Dir: s.ACME, Authority: s.ACMEAuthority}
+	}
 	if s.Origin != "" {
 		u, err := url.Parse(s.Origin)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.Path != "" || u.RawQuery != "" || u.Fragment != "" {
@@ -51,6 +57,16 @@ func (s DisguiseServe) front(wrong problems) (f cover.Front) {
 		f.Origin = u
 	}
 	return f
+}
+
+func (s DisguiseServe) checkACME(wrong problems) {
+	switch u, err := url.Parse(s.ACMEAuthority); {
+	case s.ACMEAuthority == "":
+	case s.ACME == "":
+		wrong.say("acme-authority", "it is for acme, which says where the certificate is kept", "set acme to a directory")
+	case err != nil || u.Scheme != "https" || u.Host == "":
+		wrong.say("acme-authority", fmt.Sprintf("%q is no URL with https", s.ACMEAuthority), "such as https://acme.example/directory")
+	}
 }
 
 // checkBehind refuses addresses that strangers reach: what comes there is not encrypted, and may say of whom it is.

@@ -200,6 +200,9 @@ func (b *Bridge) Serve(ctx context.Context, listeners ...net.Listener) error {
 	defer stop()
 	accepting, cancel := context.WithCancel(ctx)
 	defer cancel()
+	if w, ok := b.host.(cover.Worker); ok {
+		b.work.Go(func() { w.Work(accepting) })
+	}
 	failed := make([]error, len(listeners))
 	var doors sync.WaitGroup
 	for i, l := range listeners {

@@ -25,6 +25,20 @@ type Front struct {
 	Visitor string
 	// Origin answers what the host has no answer of its own for. nil is nobody.
 	Origin *url.URL
+	// ACME is where the host gets its certificate from; nil if it has one.
+	ACME *ACME
+}
+
+// ACME is an authority that gives certificates to who shows that a name leads to it (RFC 8555).
+type ACME struct {
+	Dir       string // where the account's key and the certificate are kept
+	Authority string // the URL of its directory; "" is [acme.LetsEncryptURL]
+}
+
+// Worker is a [Factory] with work of its own beside connections.
+type Worker interface {
+	// Work works until ctx ends. A bridge calls it when it listens.
+	Work(ctx context.Context)
 }
 
 // Fronted is a [Host] that can be behind another web server ([Front.Behind]).

@@ -26,8 +26,8 @@ type Kind struct {
 	Both []string
 	// Offered are the settings that a client takes from the bridge line where it has none of its own.
 	Offered []string
-	// Behind and Origin say which parts of a [Front] it takes.
-	Behind, Origin bool
+	// Behind, Origin and ACME say which parts of a [Front] it takes.
+	Behind, Origin, ACME bool
 	// Connections is how many connections a link has where nobody says it; 0 is the client's default.
 	Connections int
 	New         func(Options) (Factory, error)
@@ -106,6 +106,8 @@ func New(name string, o Options) (Factory, error) {
 		return nil, &path.Error{What: what, Why: "it cannot be behind another web server", Hint: "the cover https can"}
 	case o.Front.Origin != nil && !k.Origin:
 		return nil, &path.Error{What: what, Why: "it is no website, and has no origin", Hint: "the covers http and https can have one"}
+	case o.Front.ACME != nil && !k.ACME:
+		return nil, &path.Error{What: what, Why: "it needs no certificate", Hint: "leave out acme; the cover https needs one"}
 	}
 	for _, arg := range slices.Sorted(maps.Keys(o.Args)) {
 		if _, known := k.Args[arg]; !known {

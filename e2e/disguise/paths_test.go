@@ -35,6 +35,7 @@ type bridgeWorld struct {
 	labtest.Overlay
 	t      *testing.T
 	client string // its bridge.toml
+	key    string // the file of the bridge's
 	bridge *peer.Process
 	page   []byte
 }
@@ -42,17 +43,20 @@ type bridgeWorld struct {
 // newBridgeWorld takes the flags that say where the bridge leads.
 func newBridgeWorld(t *testing.T, leads ...string) *bridgeWorld {
 	t.Helper()
+	w := newKeyedWorld(t)
+	w.bridge = w.Start("server", "listening on", w.serving(bridgeAt, leads...)...)
+	return w
+}
+
+// newKeyedWorld is a world whose bridge has a key, and does not run.
+func newKeyedWorld(t *testing.T) *bridgeWorld {
+	t.Helper()
 	t.Parallel()
-	w := &bridgeWorld{Overlay: labtest.UpOverlay(t, lab.ThreeWays()), t: t, client: filepath.Join(t.TempDir(), "bridge.toml"), page: bytes.Repeat([]byte("a page that nobody may read "), 60_000)}
-	key, at := filepath.Join(t.TempDir(), "bridge.pem"), bridgeAt.String()
-	if out, err := w.Host("server").Command(t.Context(), labtest.Heddle, "disguise", "keys", "--address", at, "--identity", key, "--client", w.client).CombinedOutput(); err != nil {
+	w := &bridgeWorld{Overlay: labtest.UpOverlay(t, lab.ThreeWays()), t: t, client: filepath.Join(t.TempDir(), "bridge.toml"), key: filepath.Join(t.TempDir(), "bridge.pem"),
+		page: bytes.Repeat([]byte("a page that nobody may read "), 60_000)}
+	if out, err := w.Host("server").Command(t.Context(), labtest.Heddle, "disguise", "keys", "--address", bridgeAt.String(), "--identity", w.key, "--client", w.client).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	serve := []string{"disguise", "serve", "--identity", key, "--state", filepath.Join(t.TempDir(), "state")}
-	if !slices.Contains(leads, "--behind") {
-		serve = append(serve, "--listen", at)
-	}
-	w.bridge = w.Start("server", "listening on", append(serve, leads...)...)
 	err := w.Host("web").Do(func() error {
 		l, err := net.Listen("tcp", netip.AddrPortFrom(lab.WebAddr, 80).String())
 		if err != nil {
@@ -66,6 +70,15 @@ func newBridgeWorld(t *testing.T, leads ...string) *bridgeWorld {
 		t.Fatal(err)
 	}
 	return w
+}
+
+// serving is the command of the bridge.
+func (w *bridgeWorld) serving(at netip.AddrPort, leads ...string) []string {
+	serve := []string{"disguise", "serve", "--identity", w.key, "--state", filepath.Join(w.t.TempDir(), "state")}
+	if !slices.Contains(leads, "--behind") {
+		serve = append(serve, "--listen", at.String())
+	}
+	return append(serve, leads...)
 }
 
 func (w *bridgeWorld) fetch(args ...string) error {

@@ -158,6 +158,10 @@ func (f *ptFlags) set(settings map[string][]string) error {
 			f.VisitorHeader = last
 		case "origin":
 			f.Origin = last
+		case "acme":
+			f.ACME = last
+		case "acme-authority":
+			f.ACMEAuthority = last
 		case "cover":
 			f.Cover = values
 		case "tokens":
@@ -173,7 +177,7 @@ func (f *ptFlags) set(settings map[string][]string) error {
 		}
 		if err != nil {
 			return &path.Error{What: "ServerTransportOptions " + name, Why: fmt.Sprintf("%.80q cannot be used", last), Err: err,
-				Hint: "cover, behind, visitor-header, origin, tokens, max-bytes-per-connection, max-age and max-links are known"}
+				Hint: "cover, behind, visitor-header, origin, acme, acme-authority, tokens, max-bytes-per-connection, max-age and max-links are known"}
 		}
 	}
 	return nil

@@ -91,6 +91,8 @@ func (f torrcFlags) options() (all []string, err error) {
 	add("behind", f.Behind)
 	add("visitor-header", f.VisitorHeader)
 	add("origin", f.Origin)
+	add("acme", f.ACME)
+	add("acme-authority", f.ACMEAuthority)
 	return all, err
 }
 

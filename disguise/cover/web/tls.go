@@ -24,7 +24,7 @@ const ClaimTLS = "a website inside TLS 1.3 that anybody can browse: the network 
 	"as your traffic needs, so a filter that learnt from such connections, or that looks for TLS inside TLS by sizes, tells them from visitors'; an authority that your system trusts could look inside, unless the bridge line has a pin"
 
 func init() {
-	cover.Register(cover.Kind{Name: NameTLS, Number: NumberTLS, Claim: ClaimTLS, Streams: true, Behind: true, Origin: true, New: NewTLS, Connections: 1,
+	cover.Register(cover.Kind{Name: NameTLS, Number: NumberTLS, Claim: ClaimTLS, Streams: true, Behind: true, Origin: true, ACME: true, New: NewTLS, Connections: 1,
 		Local: []string{"site", "agent", "hello", "certificate", "key"}, Both: []string{"site"}, Offered: []string{"pin"},
 		Args: map[string]string{
 			"site":        "the file of the recorded site; both sides need the same one",
@@ -39,6 +39,7 @@ func init() {
 // secure is what a website inside TLS has. It is empty over plain HTTP.
 type secure struct {
 	tls    *tls.Config   // of the bridge
+	acme   *authority    // that gives the bridge its certificate; may be nil
 	hello  browser.Hello // of clients
 	server browser.Server
 }
@@ -84,12 +85,23 @@ func textOf(p browser.Pin) string { return base64.RawURLEncoding.EncodeToString(
 func (s *secure) certify(o cover.Options) error {
 	file, key := o.Args["certificate"], o.Args["key"]
 	switch {
+	case o.Front.ACME != nil && (o.Front.Behind || file+key+o.Args["pin"] != ""):
+		return &path.Error{What: "cover " + NameTLS, Why: "the bridge has another certificate than one of an ACME authority", Hint: "leave out acme; or certificate=, key=, pin= and behind"}
+	case o.Front.ACME != nil:
+		a, err := newAuthority(s.server.Name, o.Front.ACME)
+		if err != nil {
+			return err
+		}
+		s.acme = a
+		s.tls = configOf(a.get)
+		s.tls.GetConfigForClient = a.challenged
+		return nil
 	case o.Front.Behind && file+key != "":
 		return &path.Error{What: "cover " + NameTLS, Why: "the web server in front of the bridge has the certificate", Hint: "leave out certificate= and key="}
 	case file == "" && key == "" && (!o.Bridge || o.Front.Behind):
 		return nil
 	case file == "" || key == "":
-		return &path.Error{What: "cover " + NameTLS, Why: "the bridge has no certificate, or no key of it", Hint: "set certificate=FILE and key=FILE, such as an ACME client writes them"}
+		return &path.Error{What: "cover " + NameTLS, Why: "the bridge has no certificate, or no key of it", Hint: "set acme to a directory; or certificate=FILE and key=FILE, such as an ACME client writes them"}
 	}
 	c, err := certfile.Load(file, key, s.check)
 	if err != nil {
@@ -104,16 +116,27 @@ func (s *secure) certify(o cover.Options) error {
 		slog.Warn("the renewed certificate of the website is not used", "certificate", file, "error", err)
 	}
 	var lines connlimit.Lines
-	s.tls = &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
-		DynamicRecordSizingDisabled: true, // most web servers fill records from the first one on
-		GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
-			got, err := c.Get(hello)
-			if err == nil && time.Now().After(got.Leaf.NotAfter) && lines.Take(time.Now()) {
-				slog.Warn("the certificate of the website has expired, so browsers refuse it, and clients without a pin", "certificate", file, "hint", renew)
-			}
-			return got, err
-		}}
+	s.tls = configOf(func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+		got, err := c.Get(hello)
+		if err == nil && time.Now().After(got.Leaf.NotAfter) && lines.Take(time.Now()) {
+			slog.Warn("the certificate of the website has expired, so browsers refuse it, and clients without a pin", "certificate", file, "hint", renew)
+		}
+		return got, err
+	})
 	return nil
+}
+
+// configOf is the TLS of a bridge with a certificate.
+func configOf(get func(*tls.ClientHelloInfo) (*tls.Certificate, error)) *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}, GetCertificate: get,
+		DynamicRecordSizingDisabled: true} // most web servers fill records from the first one on
+}
+
+// Work implements [cover.Worker].
+func (f *factory) Work(ctx context.Context) {
+	if f.acme != nil {
+		f.acme.work(ctx)
+	}
 }
 
 const renew = "renew it; the bridge reads the file again within a minute"
