@@ -125,7 +125,7 @@ func TestCertificateOfAnACMEAuthority(t *testing.T) {
 	bridge.Stop()
 
 	short := w.authority([2]uint16{14001, 15001}, bridgeAt.Port(), 6*time.Second)
-	bridge = w.trusting("server", short.Trusted, has, w.serving(bridgeAt, acme(filepath.Join(t.TempDir(), "acme"), short.URL)...)...)
+	w.trusting("server", short.Trusted, has, w.serving(bridgeAt, acme(filepath.Join(t.TempDir(), "acme"), short.URL)...)...)
 	first, err := w.greeted(bridgeAt, "h2")
 	if err != nil {
 		t.Fatal(err)
