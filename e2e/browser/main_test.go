@@ -136,7 +136,7 @@ func (g *gallery) split(args ...string) *peer.Process {
 func (g *gallery) visit(timeout time.Duration, contexts ...[]string) []browser.Page {
 	g.t.Helper()
 	pages, err := browser.Visit{Server: serverName + ":443", Relay: relayAddr, Certificate: g.certificate, Contexts: contexts,
-		Timeout: timeout, Wants: responses}.Run(g.t.Context(), g.Host("client"))
+		Timeout: timeout, Wants: []int{responses}}.Run(g.t.Context(), g.Host("client"))
 	if err != nil {
 		g.t.Fatal(err)
 	}

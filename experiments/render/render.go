@@ -50,6 +50,9 @@ const references = 2
 // patience bounds one page on a busy machine.
 const patience = 2 * time.Minute
 
+// lacking is how long a page may lack responses that the original had. Scripts of a busy machine ask late.
+const lacking = 10 * time.Second
+
 // Ports of the host of the servers.
 const (
 	bridgePort   = 80
@@ -93,12 +96,13 @@ func run(ctx context.Context, o Options, name string, targets []string) (rows []
 	if err != nil {
 		return nil, err
 	}
+	var wants []int
 	load := func(from netip.AddrPort) ([]browser.Page, error) {
 		var pages []string
 		for _, target := range targets {
 			pages = append(pages, strings.TrimPrefix(target, "/"))
 		}
-		return browser.Visit{Server: name + ":80", Plain: true, Relay: from.String(), Contexts: [][]string{pages}, Timeout: patience, Idle: true, Shape: true}.Run(ctx, in.Host("a"))
+		return browser.Visit{Server: name + ":80", Plain: true, Relay: from.String(), Contexts: [][]string{pages}, Timeout: patience, Idle: true, Shape: true, Wants: wants, Patience: lacking}.Run(ctx, in.Host("a"))
 	}
 	all := make([]reference, len(targets))
 	for range references {
@@ -110,6 +114,10 @@ func run(ctx context.Context, o Options, name string, targets []string) (rows []
 			if err := all[i].add(seen[i]); err != nil {
 				return nil, err
 			}
+		}
+		wants = nil
+		for i := range all {
+			wants = append(wants, all[i].responses)
 		}
 	}
 	for _, target := range targets {
@@ -134,6 +142,8 @@ type reference struct {
 	errors map[string]bool
 	shape  string
 	varies bool
+	// responses are the most that a load had.
+	responses int
 }
 
 // add adds a load of the original.
@@ -144,6 +154,7 @@ func (r *reference) add(p browser.Page) error {
 	if r.errors == nil {
 		r.errors, r.shape = map[string]bool{}, p.Shape
 	}
+	r.responses = max(r.responses, len(p.Responses))
 	r.varies = r.varies || r.shape != p.Shape
 	for e := range failures(p) {
 		r.errors[e] = true

@@ -2,6 +2,7 @@ package browser
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -31,9 +32,11 @@ type Visit struct {
 	Idle bool
 	// Shape asks for that of each page.
 	Shape bool
-	// Wants is how many responses a page has with all that it includes, if that is known. Chromium may report that a page is loaded before its
-	// Performance API has them all.
-	Wants int
+	// Wants is how many responses each page of a context has with all that it includes, if that is known; the last number is that of all
+	// further pages. Chromium may report that a page is loaded before its Performance API has them all, or on a busy machine before its scripts have asked
+	// for all.
+	Wants    []int
+	Patience time.Duration // for what a page lacks of them; 0 is Timeout
 }
 
 // Page is the result of one page.
@@ -86,7 +89,7 @@ func (v Visit) Run(ctx context.Context, host *lab.Host) ([]Page, error) {
 	if v.Idle {
 		until = "networkidle"
 	}
-	out, err := Script{Text: visitScript, Args: args, Order: map[string]any{"timeout": v.Timeout.Milliseconds(), "contexts": contexts, "until": until, "wants": v.Wants, "shape": v.Shape}}.Run(ctx, host)
+	out, err := Script{Text: visitScript, Args: args, Order: map[string]any{"timeout": v.Timeout.Milliseconds(), "contexts": contexts, "until": until, "wants": v.Wants, "patience": cmp.Or(v.Patience, v.Timeout).Milliseconds(), "shape": v.Shape}}.Run(ctx, host)
 	if err != nil {
 		return nil, err
 	}

@@ -1,5 +1,5 @@
 // Visits pages with Chromium and says of each, one JSON object a line, what came of it. The order is JSON on stdin:
-// {executable, args, order: {timeout (ms), until, wants, shape, contexts: [[url, ...], ...]}}. Pages of one context follow one another and share its
+// {executable, args, order: {timeout (ms), patience (ms), until, wants: [n, ...], shape, contexts: [[url, ...], ...]}}. Pages of one context follow one another and share its
 // connections; contexts run one after the other.
 import { readFileSync, writeSync } from 'node:fs'
 import { chromium } from 'playwright-core'
@@ -11,29 +11,33 @@ try {
     const context = await browser.newContext()
     const page = await context.newPage()
     page.setDefaultTimeout(order.timeout)
-    for (const url of urls) writeSync(1, JSON.stringify(await visit(page, url)) + '\n')
+    for (const [i, url] of urls.entries()) writeSync(1, JSON.stringify(await visit(page, url, order.wants?.[i] ?? order.wants?.at(-1) ?? 0)) + '\n')
     await context.close()
   }
 } finally {
   await browser.close()
 }
 
-async function visit(page, url) {
+async function visit(page, url, wants) {
   const failed = []
-  const fail = (request) => failed.push(`${request.url()}: ${request.failure()?.errorText}`)
+  const flight = new Set() // requests
+  const begin = (request) => flight.add(request)
+  const end = (request) => flight.delete(request)
+  const fail = (request) => { end(request); failed.push(`${request.url()}: ${request.failure()?.errorText}`) }
   const refuse = (response) => { if (!response.ok()) failed.push(`${response.url()}: ${response.status()}`) }
   const errors = []
   const throws = (error) => errors.push(error.message)
   const says = (message) => { if (message.type() === 'error') errors.push(message.text()) }
-  const listeners = Object.entries({ requestfailed: fail, response: refuse, pageerror: throws, console: says })
+  const listeners = Object.entries({ request: begin, requestfinished: end, requestfailed: fail, response: refuse, pageerror: throws, console: says })
   for (const [event, listener] of listeners) page.on(event, listener)
   const seen = { url, error: '', responses: [], images: [], styles: 0, shape: '' }
   try {
     await page.goto(url, { waitUntil: order.until, timeout: order.timeout })
-    if (order.wants > 0) {
+    if (wants > 0) {
       // What is still missing at the end of the time, the result lacks.
       const all = (wants) => performance.getEntriesByType('resource').length + 1 >= wants
-      await page.waitForFunction(all, order.wants, { polling: 50, timeout: order.timeout }).catch(() => {})
+      await page.waitForFunction(all, wants, { polling: 50, timeout: order.patience }).catch(() => {})
+      for (const late = Date.now() + order.timeout; flight.size > 0 && Date.now() < late;) await page.waitForTimeout(50) // the next page would end them
     }
     Object.assign(seen, await page.evaluate(look))
     if (order.shape) seen.shape = await page.evaluate(shape)
