@@ -18,7 +18,7 @@ import (
 	"heddle/lab/peer"
 )
 
-func TestMain(m *testing.M) { labtest.Main(m) }
+func TestMain(m *testing.M) { labtest.MainAtOnce(m, 8) }
 
 // chosen are the networks of the sessions. The default route is that of home, which nobody chose.
 var chosen = []string{"lte", "office"}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -24,14 +25,17 @@ var Heddle string
 const binaryVariable = "HEDDLE_TEST_BINARY"
 
 // Main is the TestMain of a package of world tests. It uses the binary that HEDDLE_TEST_BINARY names, or builds one
-// from the tree, and exits.
-func Main(m *testing.M) {
+// from the tree, and exits. Four tests run at once, since they mostly wait.
+func Main(m *testing.M) { MainAtOnce(m, 4) }
+
+// MainAtOnce is [Main] with so many tests at once, for a package with many tests that do little but wait.
+func MainAtOnce(m *testing.M, most int) {
 	lab.MaybeEnter()
 	flag.Parse()
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
 	if !given {
-		flag.Set("test.parallel", "4") // tests mostly wait
+		flag.Set("test.parallel", strconv.Itoa(most))
 	}
 	var err error
 	if Heddle, err = Binary(); err != nil {
