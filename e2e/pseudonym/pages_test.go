@@ -8,8 +8,8 @@ import (
 	"heddle/lab/browser"
 )
 
-// The pages of the store and the linker fit a phone, in light and in dark: nothing is wider than the window, what one touches is large enough, and
-// text stands out.
+// The pages of the store and the linker fit a phone, in light and in dark: nothing is wider than the window, what one touches is large enough, text
+// stands out, and no word is broken.
 func TestPagesOnAPhone(t *testing.T) {
 	w := newWorld(t)
 	c := w.chromium()
@@ -26,7 +26,7 @@ func TestPagesOnAPhone(t *testing.T) {
 			if p.Error != "" {
 				t.Errorf("%s: %s", name, p.Error)
 			}
-			if l := p.Look; l.Wider > 0 || l.Contrast < 4.5 || len(l.Small) > 0 || l.Paper == "" {
+			if l := p.Look; l.Wider > 0 || l.Contrast < 4.5 || len(l.Small) > 0 || len(l.Broken) > 0 || l.Paper == "" {
 				t.Errorf("%s, dark %t: %+v", name, c.Dark, l)
 			}
 			if other, ok := papers[name]; ok && other == p.Look.Paper {

@@ -92,7 +92,7 @@ func (w *twins) settings(twin int, part, metrics, database string) (file string)
 		}
 		text = []byte(strings.Replace(string(text), change[0], change[1], 1))
 	}
-	file = filepath.Join(w.dir, fmt.Sprintf("%s-%d.toml", part, twin))
+	file = w.file(part, twin)
 	if err := os.WriteFile(file, text, 0o600); err != nil {
 		w.t.Fatal(err)
 	}
@@ -106,13 +106,33 @@ func (w *twins) serve(i int, part, database string) {
 	var metrics [2]string
 	for twin := range running {
 		metrics[twin] = fmt.Sprintf("127.0.0.1:%d", 9480+2*i+twin)
-		args := []string{"pseudonym", "serve", w.settings(twin, part, metrics[twin], database), "--only", part}
-		if part == storePart {
-			args = append(args, "--only", "linker")
-		}
-		running[twin] = w.Start("cloud", "serving "+zone, args...)
+		running[twin] = w.run(part, w.settings(twin, part, metrics[twin], database))
 	}
 	w.parts[part], w.metrics[part] = running, metrics
+}
+
+// run starts a process of a part.
+func (w *twins) run(part, file string) *peer.Process {
+	w.t.Helper()
+	args := []string{"pseudonym", "serve", file, "--only", part}
+	if part == storePart {
+		args = append(args, "--only", "linker")
+	}
+	return w.Start("cloud", "serving "+zone, args...)
+}
+
+// restart ends a process of a part and starts it again.
+func (w *twins) restart(part string, twin int) {
+	w.t.Helper()
+	w.parts[part][twin].Kill()
+	running := w.parts[part]
+	running[twin] = w.run(part, w.file(part, twin))
+	w.parts[part] = running
+}
+
+// file is the cloud.toml of one process.
+func (w *twins) file(part string, twin int) string {
+	return filepath.Join(w.dir, fmt.Sprintf("%s-%d.toml", part, twin))
 }
 
 // host starts the site's server and its two sidecars, which have one key; and one of the shop, which says that the shop trusts the news.
@@ -213,6 +233,11 @@ func (w *twins) visitUntil(ctx context.Context, r registered, done *atomic.Int64
 // register gets a pseudonym of the other site.
 func (w *twins) register() error {
 	return w.tried("get", shop, "--zone", zone, "--root", w.cloud.Root())
+}
+
+// registerBy gets one by one gateway.
+func (w *twins) registerBy(twin int) error {
+	return w.tried("get", shop, "--zone", zone, "--root", w.cloud.Root(), "--connect", netip.AddrPortFrom(gateways[twin], 443).String())
 }
 
 // unregister revokes it.

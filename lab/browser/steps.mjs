@@ -13,7 +13,7 @@ try {
   for (const step of order.steps) {
     try {
       const focus = await act(page, step)
-      if (step.show) seen[step.show] = { ...await look(page), focus, look: step.look ? await page.evaluate(looks) : {} }
+      if (step.show) seen[step.show] = { ...await look(page), focus, look: step.look ? await inPage(page, looks) : {} }
       if (step.settled) Object.assign(seen[step.show], await settled())
     } catch (error) {
       if (!step.show) throw error
@@ -42,7 +42,7 @@ async function act(page, step) {
   const focus = []
   for (const key of step.keys ?? []) {
     await page.keyboard.press(key)
-    focus.push(await page.evaluate(focused))
+    focus.push(await inPage(page, focused))
   }
   if (step.type) await page.keyboard.type(step.type)
   if (step.press) await leave(page, () => page.keyboard.press(step.press))
@@ -51,26 +51,49 @@ async function act(page, step) {
   return focus
 }
 
-// focused runs in the page, and says what has the focus.
+// inPage runs a function in the page, with those that it may need.
+function inPage(page, f) {
+  return page.evaluate(`(() => {${[rgba, light, over, behind, contrastOf].join('\n')}\nreturn (${f})()})()`)
+}
+
+function rgba(text) {
+  const [r, g, b, a = 1] = text.match(/[\d.]+/g).map(Number)
+  return [r, g, b, a]
+}
+
+function light(colour) {
+  return colour.slice(0, 3).map((c) => c / 255).map((c) => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4).reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0)
+}
+
+function over(top, under) {
+  return top.map((c, i) => i === 3 ? 1 : c * top[3] + under[i] * (1 - top[3]))
+}
+
+function behind(one) {
+  return one ? over(rgba(getComputedStyle(one).backgroundColor), behind(one.parentElement)) : matchMedia('(prefers-color-scheme: dark)').matches ? [18, 18, 18, 1] : [255, 255, 255, 1]
+}
+
+// contrastOf is that of a colour on another one (WCAG 2.2, "contrast ratio").
+function contrastOf(colour, under) {
+  const [low, high] = [light(over(rgba(colour), under)), light(under)].sort((a, b) => a - b)
+  return (high + 0.05) / (low + 0.05)
+}
+
+// focused runs in the page, and says what has the focus. A user sees it by a line that is thick enough and stands out.
 function focused() {
   const one = document.activeElement
   const box = one.getBoundingClientRect(), style = getComputedStyle(one)
   const name = one.getAttribute('aria-label') ?? one.labels?.[0]?.innerText ?? one.innerText ?? ''
-  return { name: name.trim(), visible: box.bottom > 0 && box.right > 0 && box.top < innerHeight && box.left < innerWidth && style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 2 }
+  return { name: name.trim(), visible: box.bottom > 0 && box.right > 0 && box.top < innerHeight && box.left < innerWidth && style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 2 && contrastOf(style.outlineColor, behind(one.parentElement)) >= 3 }
 }
 
 // looks runs in the page, and says how it looks.
 function looks() {
-  const rgba = (text) => { const [r, g, b, a = 1] = text.match(/[\d.]+/g).map(Number); return [r, g, b, a] }
-  const light = (colour) => colour.slice(0, 3).map((c) => c / 255).map((c) => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4).reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0)
-  const over = (top, under) => top.map((c, i) => i === 3 ? 1 : c * top[3] + under[i] * (1 - top[3]))
-  const behind = (one) => one ? over(rgba(getComputedStyle(one).backgroundColor), behind(one.parentElement)) : matchMedia('(prefers-color-scheme: dark)').matches ? [18, 18, 18, 1] : [255, 255, 255, 1]
   const shown = (one) => one.checkVisibility() && one.getClientRects().length
   let contrast = 21, faintest = ''
   const measure = (one, colour, text) => {
-    const under = behind(one)
-    const [low, high] = [light(over(rgba(colour), under)), light(under)].sort((a, b) => a - b)
-    if ((high + 0.05) / (low + 0.05) < contrast) [contrast, faintest] = [(high + 0.05) / (low + 0.05), text]
+    const ratio = contrastOf(colour, behind(one))
+    if (ratio < contrast) [contrast, faintest] = [ratio, text]
   }
   for (const one of [...document.body.querySelectorAll('*')].filter(shown)) {
     const text = [...one.childNodes].filter((child) => child.nodeType === Node.TEXT_NODE).map((child) => child.data).join('').trim()
@@ -85,7 +108,17 @@ function looks() {
     const least = link ? 24 : 44
     return box.width < least || box.height < least
   }).map((one) => (one.getAttribute('aria-label') ?? one.innerText) || one.name)
-  return { wider: document.documentElement.scrollWidth - innerWidth, paper: getComputedStyle(document.body).backgroundColor, contrast, faintest, small }
+  // A word that anybody reads is in one piece. Names of pseudonyms are longer.
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT), broken = []
+  for (const range = document.createRange(); texts.nextNode();) {
+    for (const word of texts.currentNode.data.matchAll(/[\w.]{2,20}(?![\w.])/g)) {
+      if (/[\w.]/.test(texts.currentNode.data[word.index - 1] ?? ' ')) continue
+      range.setStart(texts.currentNode, word.index)
+      range.setEnd(texts.currentNode, word.index + word[0].length)
+      if (new Set([...range.getClientRects()].map((r) => Math.round(r.top))).size > 1) broken.push(word[0])
+    }
+  }
+  return { broken, wider: document.documentElement.scrollWidth - innerWidth, paper: getComputedStyle(document.body).backgroundColor, contrast, faintest, small }
 }
 
 // settled waits until the worker of the page defence has padded all pages, and returns how many pieces each had, and how many after a pause had no content.

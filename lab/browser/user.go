@@ -78,7 +78,7 @@ type Seen struct {
 // Focus is what a key led to.
 type Focus struct {
 	Name    string // of the control, as it is read out
-	Visible bool   // some of it is in the window, and it has an outline
+	Visible bool   // some of it is in the window, and it has an outline that stands out
 }
 
 // Look is how a page looks.
@@ -89,6 +89,8 @@ type Look struct {
 	Faintest string  // that text
 	// Small are controls lower or narrower than 44 CSS pixels, and links outside of sentences lower or narrower than 24 (WCAG 2.2, 2.5.5 and 2.5.8).
 	Small []string
+	// Broken are words of 20 letters at most that do not stand on one line.
+	Broken []string
 }
 
 // UserSupported returns nil, or an error that names what [NewUser] misses and wraps [peer.ErrMissing].

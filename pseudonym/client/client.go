@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"syscall"
 	"time"
 
 	"heddle/internal/errhint"
@@ -243,7 +244,7 @@ func (c *Client) ask(ctx context.Context, method, path string, question, answer 
 	}
 	r, err := by.RoundTrip(q)
 	if err != nil {
-		return &errhint.Error{What: "the store", Why: "it cannot be reached", Hint: hint(err), Err: err}
+		return &errhint.Error{What: "the store", Why: "it cannot be reached", Hint: c.hint(err), Err: err}
 	}
 	defer r.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(r.Body, mostAnswer))
@@ -265,10 +266,15 @@ func (c *Client) ask(ctx context.Context, method, path string, question, answer 
 }
 
 // hint says what helps where a store cannot be reached.
-func hint(err error) string {
+func (c *Client) hint(err error) string {
 	var unknown x509.UnknownAuthorityError
-	if errors.As(err, &unknown) {
+	var op *net.OpError
+	alert := errors.As(err, &op) && op.Op == "remote error" // as crypto/tls says
+	switch {
+	case errors.As(err, &unknown):
 		return "give the cloud's root certificate with --root FILE"
+	case c.own != nil && (alert || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)):
+		return "your pseudonym of the store may have ended, or the cloud's database does not answer: try again later"
 	}
 	return "check the zone, and whether its nameserver and gateway run"
 }

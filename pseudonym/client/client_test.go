@@ -36,6 +36,7 @@ type shop struct {
 	*cloud.Cloud
 	dir, at string
 	roots   *x509.CertPool
+	o       cloud.Options
 }
 
 func newShop(t *testing.T, change func(*cloud.Options)) *shop {
@@ -60,7 +61,15 @@ func newShop(t *testing.T, change func(*cloud.Options)) *shop {
 	if err := errors.Join(db.AddTenant(t.Context(), database.Tenant{Site: "news.example", Addresses: []string{"127.0.0.1:2"}, Client: ca.KeyID{1}, Created: time.Now()}), db.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if s.Cloud, err = cloud.Open(t.Context(), o, cloud.Parts{Store: true}); err != nil {
+	s.o = o
+	return serveShop(t, s)
+}
+
+// serveShop runs a store until the test ends.
+func serveShop(t *testing.T, s *shop) *shop {
+	t.Helper()
+	var err error
+	if s.Cloud, err = cloud.Open(t.Context(), s.o, cloud.Parts{Store: true}); err != nil {
 		t.Fatal(err)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -74,6 +74,7 @@ type Cloud struct {
 	way       *gateway.Gateway
 	router    *router // nil if there is no gateway
 	hellos    *hellos
+	own       *own           // nil if there is neither the store nor a gateway
 	known     sync.Once      // that hellos are kept
 	audit     *audit.Log     // nil if there is none
 	linker    *linker.Linker // nil if it does not run
@@ -111,11 +112,15 @@ func Open(ctx context.Context, o Options, p Parts) (*Cloud, error) {
 		}
 	}
 	way := gateway.Options{Zone: o.Zone, Own: map[string][]string{o.Zone.Store(): o.Stores, o.Zone.Linker(): o.Linkers}, Mode: o.Mode, Log: o.Log}
+	if p.Store || p.Gateway {
+		c.own = newOwn(ctx, o.Zone.Store(), c.db, o.Log)
+	}
 	if p.Gateway {
 		if c.router, err = newRouter(c.db.Route, o.Log); err != nil {
 			return nil, errors.Join(err, c.db.Close())
 		}
 		c.router.valid = c.db.Valid
+		c.router.own = c.routeOwn
 		way.Router = c.router
 		if err := c.hellos.begin(ctx, c.db, time.Now()); err != nil {
 			return nil, errors.Join(err, c.db.Close())
@@ -188,6 +193,7 @@ func (c *Cloud) ServeGateway(ctx context.Context, l net.Listener) error {
 	changes, cancel := c.db.Watch()
 	defer cancel()
 	c.keepHellos(ctx)
+	c.keepOwn(ctx)
 	go c.follow(ctx, changes)
 	return c.way.Serve(ctx, l)
 }
@@ -240,6 +246,7 @@ func (c *Cloud) ServeStore(ctx context.Context, l net.Listener) error {
 	if err != nil {
 		return err
 	}
+	c.keepOwn(ctx)
 	changes, cancel := c.db.Watch()
 	defer cancel()
 	go func() {
@@ -274,9 +281,10 @@ func (c *Cloud) entrances(names *mutual.Server) http.Handler {
 		if !ok {
 			return
 		}
-		p, err := c.db.Get(r.Context(), e.Label)
+		// What the server knows may stand in for the database, which alone lets a person in.
+		p, err := c.store.Valid(r.Context(), e.Label)
 		if err != nil {
-			http.Error(w, http.StatusText(http.StatusServiceUnavailable), http.StatusServiceUnavailable)
+			c.store.Fail(w, r, err)
 			return
 		}
 		if err := c.store.Prolong(r.Context(), p); err != nil {
@@ -309,6 +317,19 @@ func (s storeSource) Pseudonym(ctx context.Context, l pseudonym.Label) (*mutual.
 		return nil, pseudonym.ErrNone
 	}
 	return e, err
+}
+
+// Kept implements [mutual.Keeper].
+func (s storeSource) Kept(l pseudonym.Label) *mutual.Entry {
+	h, _, ok := s.own.find(l)
+	if !ok {
+		return nil
+	}
+	e, err := s.store.StandIn(h)
+	if err != nil {
+		return nil
+	}
+	return e
 }
 
 // ServeTenants serves sidecars until ctx ends.

@@ -33,7 +33,7 @@ type kept struct {
 	log  *slog.Logger
 }
 
-// keep looks at once, now and then, and after changes, until ctx ends.
+// keep looks at once, each helloRead, and after changes, until ctx ends.
 func (k kept) keep(ctx context.Context, open opener) {
 	for ctx.Err() == nil {
 		if err := k.follow(ctx, open); ctx.Err() == nil {

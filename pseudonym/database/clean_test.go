@@ -52,11 +52,12 @@ func TestCounted(t *testing.T) {
 	})
 }
 
-// A store reads only the rows that it deletes.
-func TestForgetHasIndexes(t *testing.T) {
+// A store reads only the rows that it deletes, or that are new.
+func TestIndexes(t *testing.T) {
 	both(t, func(t *testing.T, at string) {
 		ctx, d := t.Context(), open(t, at)
-		explain, plans := "EXPLAIN QUERY PLAN ", map[string]string{forgetEnded: "pseudonyms_by_end", forgetRevoked: "pseudonyms_by_revocation"}
+		explain, plans := "EXPLAIN QUERY PLAN ", map[string]string{forgetEnded: "pseudonyms_by_end", forgetRevoked: "pseudonyms_by_revocation",
+			strings.NewReplacer("$1", "'a'", "$2", "1", "$3", "1", "$4", "1").Replace(`SELECT label` + holders): "pseudonyms_by_creation"}
 		c, err := d.sql.Conn(ctx)
 		if err != nil {
 			t.Fatal(err)
@@ -88,7 +89,7 @@ func TestForgetHasIndexes(t *testing.T) {
 				}
 				fmt.Fprintln(&plan, *row[len(row)-1].(*any))
 			}
-			if err := errors.Join(rows.Err(), rows.Close()); err != nil || !strings.Contains(plan.String(), index) {
+			if err := errors.Join(rows.Err(), rows.Close()); err != nil || !strings.Contains(plan.String(), index) || strings.Contains(plan.String(), "Sort") || strings.Contains(plan.String(), "TEMP B-TREE") {
 				t.Errorf("%s: %v\n%s", statement, err, &plan)
 			}
 		}

@@ -57,6 +57,12 @@ type Batcher interface {
 	Ended(ctx context.Context, labels []pseudonym.Label) ([]pseudonym.Label, error)
 }
 
+// Keeper is a [Source] that knows some pseudonyms while it has no answer.
+type Keeper interface {
+	// Kept returns a pseudonym that the source knew when it had answers, or nil. The server takes it for one use, and asks again.
+	Kept(l pseudonym.Label) *Entry
+}
+
 // DefaultSize is how many pseudonyms a server keeps in memory, some 4 kB each.
 const DefaultSize = 10_000
 
@@ -150,15 +156,43 @@ func (s *Server) load(ctx context.Context, l pseudonym.Label) (*loaded, error) {
 	if holds || ok && away {
 		return before, nil
 	}
+	if away {
+		if one := s.kept(l, now); one != nil {
+			return one, nil
+		}
+	}
 	// Whoever asks after a change does not take an answer to a question of before.
 	found, err, _ := s.loads.Do(fmt.Sprint(age, " ", l), func() (any, error) { return s.ask(ctx, l, age) })
-	switch {
-	case err == nil:
+	if err == nil {
 		return found.(*loaded), nil
-	case ok && !errors.Is(err, pseudonym.ErrNone) && !errors.Is(err, ErrUnsure) && s.standsIn(before, now):
-		return before, nil
+	}
+	if !errors.Is(err, pseudonym.ErrNone) && !errors.Is(err, ErrUnsure) {
+		if s.standsIn(before, now) {
+			return before, nil
+		}
+		if one := s.kept(l, now); one != nil {
+			return one, nil
+		}
 	}
 	return nil, err
+}
+
+// kept returns what the source knew of a pseudonym, or nil.
+func (s *Server) kept(l pseudonym.Label, now time.Time) *loaded {
+	keeper, ok := s.source.(Keeper)
+	if !ok {
+		return nil
+	}
+	e := keeper.Kept(l)
+	if e == nil || !now.Before(e.Expires) {
+		return nil
+	}
+	one, err := s.ready(e)
+	if err != nil {
+		return nil
+	}
+	one.asked, one.ends = now, now.Add(e.Expires.Sub(now))
+	return one
 }
 
 // state returns how much was forgotten so far, whether what is known holds, and whether the source had no answer a moment ago.
@@ -172,11 +206,14 @@ func (s *Server) state(known *loaded, ok bool, now time.Time) (age uint64, holds
 	return s.age, holds, now.Sub(s.away) < awayFor
 }
 
-// standsIn notes that the source has no answer. It reports whether what was known is still there: it may have been forgotten during the question.
+// standsIn notes that the source has no answer. It reports whether something was known, and is still there: it may have been forgotten during the question.
 func (s *Server) standsIn(before *loaded, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.away = now
+	if before == nil {
+		return false
+	}
 	known, ok := s.cache.Peek(before.Label)
 	return ok && known == before
 }

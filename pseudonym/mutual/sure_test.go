@@ -163,3 +163,65 @@ func TestClockIsSet(t *testing.T) {
 		}
 	}
 }
+
+// keeping is a source that keeps what it had.
+type keeping struct {
+	*cloud
+	kept map[pseudonym.Label]*Entry
+}
+
+func (k *keeping) Kept(l pseudonym.Label) *Entry { return k.kept[l] }
+
+// What a source has kept stands in while that has no answer, as long as what was known before does, and not a moment longer.
+func TestKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := &keeping{newCloud(t), map[pseudonym.Label]*Entry{}}
+		s, err := NewServer(zone, k, 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		u, never := k.register(t, time.Hour), pseudonym.NewLabel()
+		k.kept[u.label] = k.entries[u.label]
+		visit := func(l pseudonym.Label) error {
+			_, err := s.Pseudonym(t.Context(), tls.ConnectionState{ServerName: zone.Name(l)})
+			return err
+		}
+		away := errors.New("the database is gone")
+		for _, c := range []struct {
+			name string
+			says error
+			want error
+		}{
+			{"revoked", pseudonym.ErrNone, pseudonym.ErrNone},
+			{"nobody is sure", ErrUnsure, ErrUnsure},
+			{"the database is gone", away, nil},
+			{"it is back: revoked", pseudonym.ErrNone, pseudonym.ErrNone},
+			{"the database is gone again", away, nil},
+			{"no store answers", ErrUnsure, ErrUnsure},
+		} {
+			k.gone = c.says
+			time.Sleep(awayFor)
+			for range 2 {
+				if err := visit(u.label); !errors.Is(err, c.want) {
+					t.Errorf("%s: %v", c.name, err)
+				}
+			}
+			if err := visit(never); !errors.Is(err, c.says) {
+				t.Errorf("%s, of nobody: %v", c.name, err)
+			}
+		}
+		k.gone, k.asked[u.label] = away, 0
+		for range 10 {
+			if err := visit(u.label); err != nil {
+				t.Error(err)
+			}
+		}
+		if k.asked[u.label] != 1 {
+			t.Errorf("a database that is gone was asked %d times", k.asked[u.label])
+		}
+		time.Sleep(time.Hour)
+		if err := visit(u.label); !errors.Is(err, away) {
+			t.Errorf("after its end: %v", err)
+		}
+	})
+}

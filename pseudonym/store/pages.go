@@ -63,8 +63,8 @@ func (u *users) mine(f func(http.ResponseWriter, *http.Request, pseudonym.Owner)
 }
 
 // say shows an error.
-func (u *users) say(w http.ResponseWriter, err error) {
-	status, err := u.told(err)
+func (s *Store) say(w http.ResponseWriter, err error) {
+	status, err := s.told(err)
 	web.Write(w, status, web.Message{Title: "This did not work", Text: err.Error() + ".", Hint: errhint.Of(err)})
 }
 

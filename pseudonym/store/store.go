@@ -172,11 +172,16 @@ func (s *Store) quota(ctx context.Context, site string, owner pseudonym.Owner) e
 func (s *Store) make(site string, client ca.KeyID, owner pseudonym.Owner) (p database.Pseudonym, err error) {
 	now := s.now().Truncate(time.Second)
 	p = database.Pseudonym{Label: pseudonym.NewLabel(), Site: site, Owner: owner, Capability: pseudonym.NewCapability(), Client: client, Created: now}
+	return s.certified(p, now.Add(s.life(site)))
+}
+
+// certified gives a pseudonym a key and a certificate.
+func (s *Store) certified(p database.Pseudonym, until time.Time) (database.Pseudonym, error) {
 	key, err := ca.NewKey()
 	if err != nil {
 		return p, err
 	}
-	cert, err := s.o.Issuer.Server(s.o.Zone.Name(p.Label), key.Public(), now, now.Add(s.life(site)))
+	cert, err := s.o.Issuer.Server(s.o.Zone.Name(p.Label), key.Public(), s.now().Truncate(time.Second), until)
 	if err != nil {
 		return p, err
 	}
@@ -256,16 +261,35 @@ func (s *Store) renew(ctx context.Context, p database.Pseudonym) (r Registration
 	return s.registration(&p), nil
 }
 
+// Valid returns a pseudonym that may be used. It fails with [pseudonym.ErrNone].
+func (s *Store) Valid(ctx context.Context, l pseudonym.Label) (database.Pseudonym, error) {
+	p, err := s.o.Database.Get(ctx, l)
+	if err == nil && !p.Valid(s.now()) {
+		err = pseudonym.ErrNone
+	}
+	return p, err
+}
+
 // Entry returns a valid pseudonym as servers need it.
 func (s *Store) Entry(ctx context.Context, l pseudonym.Label) (*mutual.Entry, error) {
-	p, err := s.o.Database.Get(ctx, l)
+	p, err := s.Valid(ctx, l)
 	if err != nil {
 		return nil, err
 	}
-	now := s.now()
-	if !p.Valid(now) {
-		return nil, pseudonym.ErrNone
+	return s.entry(&p), nil
+}
+
+func (s *Store) entry(p *database.Pseudonym) *mutual.Entry {
+	return &mutual.Entry{Label: p.Label, Site: p.Site, Capability: p.Capability, Client: p.Client, Expires: p.Expires, Left: int64(p.Expires.Sub(s.now()) / time.Second),
+		Chain: append([][]byte{p.Certificate}, s.o.Issuer.Chain()...), Key: p.Key}
+}
+
+// StandIn returns the store's own pseudonym of a holder as servers need it, for the time in which the database does not answer: with another key and
+// certificate for the same name. Its holder gets in as far as [Store.Fail], and no further.
+func (s *Store) StandIn(h database.Holder) (*mutual.Entry, error) {
+	p, err := s.certified(database.Pseudonym{Label: h.Label, Site: s.o.Zone.Store(), Capability: h.Capability, Client: h.Client}, h.Expires)
+	if err != nil {
+		return nil, err
 	}
-	return &mutual.Entry{Label: p.Label, Site: p.Site, Capability: p.Capability, Client: p.Client, Expires: p.Expires, Left: int64(p.Expires.Sub(now) / time.Second),
-		Chain: append([][]byte{p.Certificate}, s.o.Issuer.Chain()...), Key: p.Key}, nil
+	return s.entry(&p), nil
 }

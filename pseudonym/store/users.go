@@ -7,12 +7,14 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strings"
 
 	"heddle/internal/connlimit"
 	"heddle/internal/errhint"
 	"heddle/pseudonym"
 	"heddle/pseudonym/ca"
 	"heddle/pseudonym/login"
+	"heddle/pseudonym/web"
 	"heddle/pseudonym/work"
 )
 
@@ -34,6 +36,9 @@ type Request struct {
 	Request []byte `json:"request"`
 	Proof   *Proof `json:"proof,omitempty"`
 }
+
+// programs is what the paths begin with that answer in JSON.
+const programs = "/v1/"
 
 // Users serves people, with pages for their browsers and with JSON: POST /v1/pseudonyms registers. Those of whom [By] says who they are
 // list (GET /v1/pseudonyms), renew (POST /v1/pseudonyms/NAME/renew) and revoke (DELETE /v1/pseudonyms/NAME) theirs. Pages of other
@@ -113,6 +118,18 @@ func (s *Store) answer(w http.ResponseWriter, status int, got any, err error) {
 		return
 	}
 	writeJSON(w, status, got)
+}
+
+// Fail tells whoever makes a request why it failed: on a page, or to a program in JSON.
+func (s *Store) Fail(w http.ResponseWriter, r *http.Request, err error) {
+	switch {
+	case r.URL.Path == web.StylePath: // of that page
+		web.Style(w, r)
+	case strings.HasPrefix(r.URL.Path, programs):
+		s.answer(w, 0, nil, err)
+	default:
+		s.say(w, err)
+	}
 }
 
 // told returns what a person may know of an error. Faults of the store itself are for its operator.

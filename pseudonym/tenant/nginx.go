@@ -254,7 +254,11 @@ func (n *Nginx) check(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	n.rename.namesOut(q.Header, e)
-	for key, value := range map[string]string{"Uri": q.URL.RequestURI(), "Cookies": q.Header.Get("Cookie"), "Origin": q.Header.Get("Origin"), "Referer": q.Header.Get("Referer"),
+	led := "" // the capability, if another site led here
+	if mutual.FromElsewhere(q.Header) {
+		led = e.Capability.String()
+	}
+	for key, value := range map[string]string{"Uri": q.URL.RequestURI(), "Led": led, "Cookies": q.Header.Get("Cookie"), "Origin": q.Header.Get("Origin"), "Referer": q.Header.Get("Referer"),
 		"Set-Cookie": answer.header.Get("Set-Cookie")} {
 		if value != "" {
 			w.Header().Set("Heddle-"+key, value)

@@ -7,13 +7,18 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"heddle/pseudonym"
 )
 
 //go:embed nginx.conf.tmpl
 var nginxTemplate string
 
 // replaced are headers of the site's server that have another value, or are dropped if their value does not fit.
-var replaced = []string{"Cross-Origin-Resource-Policy", "Referrer-Policy", "Strict-Transport-Security", "Clear-Site-Data", "Link"}
+var replaced = []string{"Cross-Origin-Resource-Policy", "Referrer-Policy", "Strict-Transport-Security", "Clear-Site-Data", "Link", "Location"}
+
+// nginxWithin is what a URL begins with that leads to the pseudonym: its name, or a path. nginx has matched the name before.
+const nginxWithin = `(?:https://\k<heddle_own>(?=[/?#]|$)|(?!//)(?![^/?#]*:))`
 
 // config returns what nginx.conf includes.
 func (n *Nginx) config() string {
@@ -50,6 +55,7 @@ func (n *Nginx) config() string {
 		"{{dir}}", n.at.Dir, "{{listen}}", listen, "{{listen v6 default}}", direct("default_server"), "{{listen v6}}", direct("http2"),
 		"{{zone pattern}}", regexp.QuoteMeta(string(n.o.Zone)),
 		"{{site}}", n.at.Site, "{{site pattern}}", regexp.QuoteMeta(n.at.Site),
+		"{{within}}", nginxWithin, "{{key}}", pseudonym.CapabilityKey,
 		"{{gateways}}", gateways.String(), "{{links}}", links.String(),
 		"{{sealed}}", strings.TrimSpace(seals.String()), "{{hidden}}", hidden.String(),
 		"{{ends}}", ends.String(), "{{end sets}}", endSets.String(), "{{end cookies}}", endCookies.String(),

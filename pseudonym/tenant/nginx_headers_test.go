@@ -6,8 +6,11 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+
+	"heddle/pseudonym"
 )
 
 // nginx keeps pages of other origins from what a pseudonym has, as the sidecar does, also by the answers that it makes itself (requirement R5).
@@ -102,6 +105,38 @@ func TestNginxClearSiteData(t *testing.T) {
 		r, _ := v.get(t, v.browser(t, protocol), "GET", "/", nil, "X-Clear", `"*"`, "Cookie", strings.Join(many, "; "))
 		if got := r.Header.Values("Set-Cookie"); len(got) != mostEnds+1 {
 			t.Errorf("%s: %d cookies: %q", protocol, len(got), got)
+		}
+	}
+}
+
+// By nginx too a redirect within the site shows the capability to whom another site led there, and to nobody else.
+func TestNginxRedirectsKeepTheCapability(t *testing.T) {
+	v, _ := newNginxVisit(t, serving(t, func(w http.ResponseWriter, r *http.Request) {
+		status, _ := strconv.Atoi(r.FormValue("status"))
+		w.Header().Set("Location", r.FormValue("to"))
+		w.WriteHeader(status)
+	}))
+	q := pseudonym.CapabilityKey + "=" + v.Capability.String()
+	all := append(redirects(v.Entry), redirect{"same-site", 302, "https://" + site + ":8443/a", "https://" + site + ":8443/a"})
+	for _, protocol := range protocols {
+		browser := v.browser(t, protocol).Transport
+		for _, c := range all {
+			ask := url.Values{"status": {strconv.Itoa(c.status)}, "to": {c.to}}.Encode() + "&" + q
+			request, err := http.NewRequestWithContext(t.Context(), "GET", "https://"+v.name+"/?"+ask, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.from != "" {
+				request.Header.Set("Sec-Fetch-Site", c.from)
+			}
+			r, err := browser.RoundTrip(request) // a client of net/http takes no URL that it cannot read
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Body.Close()
+			if got := r.Header.Values("Location"); r.StatusCode != c.status || !slices.Equal(got, []string{c.want}) {
+				t.Errorf("%s: %s %d %s: %d %s, not %s", protocol, c.from, c.status, c.to, r.StatusCode, got, c.want)
+			}
 		}
 	}
 }
