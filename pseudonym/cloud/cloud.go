@@ -3,6 +3,7 @@ package cloud
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -74,7 +75,7 @@ type Cloud struct {
 	way       *gateway.Gateway
 	router    *router // nil if there is no gateway
 	hellos    *hellos
-	own       *own           // nil if there is neither the store nor a gateway
+	own       *own           // nil if there is no store
 	known     sync.Once      // that hellos are kept
 	audit     *audit.Log     // nil if there is none
 	linker    *linker.Linker // nil if it does not run
@@ -112,7 +113,7 @@ func Open(ctx context.Context, o Options, p Parts) (*Cloud, error) {
 		}
 	}
 	way := gateway.Options{Zone: o.Zone, Own: map[string][]string{o.Zone.Store(): o.Stores, o.Zone.Linker(): o.Linkers}, Mode: o.Mode, Log: o.Log}
-	if p.Store || p.Gateway {
+	if p.Store {
 		c.own = newOwn(ctx, o.Zone.Store(), c.db, o.Log)
 	}
 	if p.Gateway {
@@ -120,7 +121,7 @@ func Open(ctx context.Context, o Options, p Parts) (*Cloud, error) {
 			return nil, errors.Join(err, c.db.Close())
 		}
 		c.router.valid = c.db.Valid
-		c.router.own = c.routeOwn
+		c.router.store = &route{site: o.Zone.Store(), to: placeOf(database.Tenant{Addresses: o.Stores})}
 		way.Router = c.router
 		if err := c.hellos.begin(ctx, c.db, time.Now()); err != nil {
 			return nil, errors.Join(err, c.db.Close())
@@ -193,7 +194,6 @@ func (c *Cloud) ServeGateway(ctx context.Context, l net.Listener) error {
 	changes, cancel := c.db.Watch()
 	defer cancel()
 	c.keepHellos(ctx)
-	c.keepOwn(ctx)
 	go c.follow(ctx, changes)
 	return c.way.Serve(ctx, l)
 }
@@ -319,11 +319,12 @@ func (s storeSource) Pseudonym(ctx context.Context, l pseudonym.Label) (*mutual.
 	return e, err
 }
 
-// Kept implements [mutual.Keeper].
+// Kept implements [mutual.Keeper]. Names of which the store knows nothing, which gateways lead here too, look like its own to all but the holders of these.
 func (s storeSource) Kept(l pseudonym.Label) *mutual.Entry {
-	h, _, ok := s.own.find(l)
-	if !ok {
-		return nil
+	h, ok := s.own.find(l)
+	if !ok || !time.Now().Before(h.Expires) {
+		h = database.Holder{Label: l, Capability: pseudonym.NewCapability()}
+		_, _ = rand.Read(h.Client[:]) // it never fails
 	}
 	e, err := s.store.StandIn(h)
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -14,22 +13,18 @@ import (
 	"heddle/pseudonym/database"
 )
 
-// own knows the pseudonyms of the store for the time in which the database does not answer: by them gateways lead people to the store, and the store
-// knows whom it tells the reason. Nobody gets further by it: the store asks the database for each request.
+// own knows the pseudonyms of the store for the time in which the database does not answer, so that the store knows whom it tells the reason. Gateways
+// lead to it all names then of which they know nothing. Nobody gets further by it: the store asks the database for each request.
 type own struct {
 	site string
 	log  *slog.Logger
 	all  atomic.Pointer[holders]
-	once sync.Once
 
 	since time.Time // from when the next look reads; zero is all
 	whole time.Time // when it read all
 }
 
-type holders struct {
-	known *lru.Cache[pseudonym.Label, database.Holder]
-	at    atomic.Pointer[time.Time] // when the database said so
-}
+type holders = lru.Cache[pseudonym.Label, database.Holder]
 
 const (
 	mostOwn  = 1 << 18 // some 300 bytes each; the last ones stay
@@ -61,17 +56,15 @@ func (o *own) look(ctx context.Context, db *database.DB, now time.Time) error {
 	}
 	all := o.all.Load()
 	if o.since.IsZero() {
-		all = &holders{}
-		if all.known, err = lru.New[pseudonym.Label, database.Holder](mostOwn); err != nil {
+		if all, err = lru.New[pseudonym.Label, database.Holder](mostOwn); err != nil {
 			return err
 		}
 		o.whole = now
 	}
 	for _, h := range slices.Backward(found) {
-		all.known.Add(h.Label, h)
+		all.Add(h.Label, h)
 		o.since = h.Created.Add(-ownSkew)
 	}
-	all.at.Store(&now)
 	o.all.Store(all)
 	return nil
 }
@@ -82,32 +75,20 @@ func (o *own) told(_ context.Context, _ *database.DB, c database.Change) (look b
 	if c.Label == "" {
 		o.since = time.Time{}
 	} else if all := o.all.Load(); all != nil {
-		all.known.Remove(c.Label)
+		all.Remove(c.Label)
 	}
 	return false
 }
 
-// find returns the holder of a pseudonym, with the time when the database said so.
-func (o *own) find(l pseudonym.Label) (h database.Holder, at time.Time, ok bool) {
-	all := o.all.Load()
-	if all == nil {
-		return h, at, false
+// find returns the holder of a pseudonym.
+func (o *own) find(l pseudonym.Label) (h database.Holder, ok bool) {
+	if all := o.all.Load(); all != nil {
+		return all.Peek(l)
 	}
-	h, ok = all.known.Peek(l)
-	return h, *all.at.Load(), ok
+	return h, false
 }
 
-// keepOwn knows them until ctx ends, which is that of all parts.
+// keepOwn knows them until ctx ends.
 func (c *Cloud) keepOwn(ctx context.Context) {
-	c.own.once.Do(func() {
-		go kept{"pseudonyms of the store", c.own.look, c.own.told, c.o.Log}.keep(ctx, c.open)
-	})
-}
-
-// routeOwn returns where a pseudonym of the store leads.
-func (c *Cloud) routeOwn(l pseudonym.Label) (route, bool) {
-	h, at, ok := c.own.find(l)
-	to := placeOf(database.Tenant{Addresses: c.o.Stores})
-	to.Until = h.Expires
-	return route{c.o.Zone.Store(), to, at}, ok
+	go kept{"pseudonyms of the store", c.own.look, c.own.told, c.o.Log}.keep(ctx, c.open)
 }

@@ -3,7 +3,9 @@ package cloud
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -54,7 +56,7 @@ func TestOwn(t *testing.T) {
 	knows := func(when string, want bool, labels ...pseudonym.Label) {
 		t.Helper()
 		for i, l := range labels {
-			if h, _, ok := o.find(l); ok != want || ok && h.Label != l {
+			if h, ok := o.find(l); ok != want || ok && h.Label != l {
 				t.Errorf("%s it knows %d: %v", when, i, ok)
 			}
 		}
@@ -73,9 +75,6 @@ func TestOwn(t *testing.T) {
 	second, third, stays := add(testZone.Store()), add(testZone.Store()), add(testZone.Store())
 	look(now.Add(time.Minute))
 	knows("later", true, first, second, third, stays, old)
-	if _, at, _ := o.find(old); !at.Equal(now.Add(time.Minute)) {
-		t.Errorf("known since %v", at)
-	}
 
 	revoke(first)
 	told := func(l pseudonym.Label) {
@@ -156,48 +155,65 @@ type fixed struct{ e *mutual.Entry }
 
 func (f fixed) Pseudonym(context.Context, pseudonym.Label) (*mutual.Entry, error) { return f.e, nil }
 
-// A gateway leads a pseudonym of the store that it has not led before, while the database does not answer, and only then.
-func TestRouterKnowsTheStore(t *testing.T) {
+// A gateway leads names to the store of which it knows nothing, while the database does not answer, and only then.
+func TestRouterLeadsToTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var says error
-		l, asked := pseudonym.NewLabel(), 0
+		says := error(nil)
 		r, err := newRouter(func(context.Context, pseudonym.Label, time.Time) (database.Route, error) {
-			asked++
-			return database.Route{}, says
+			return database.Route{Tenant: database.Tenant{Site: benchSite}}, says
 		}, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
-		at, gone := time.Now(), errors.New("gone")
-		store := route{site: testZone.Store(), to: placeOf(database.Tenant{Addresses: []string{"192.0.2.9:1"}}), at: at}
-		store.to.Until = at.Add(keepRoute + 3*time.Hour)
-		r.own = func(one pseudonym.Label) (route, bool) { return store, one == l }
-		leads := func(when string, l pseudonym.Label, want error) {
+		gone := errors.New("gone")
+		r.store = &route{site: testZone.Store(), to: placeOf(database.Tenant{Addresses: []string{"192.0.2.9:1"}})}
+		leads := func(when string, l pseudonym.Label, site string, want error) {
 			t.Helper()
-			if found, err := r.find(t.Context(), l); !errors.Is(err, want) || err == nil && found.site != store.site {
+			if found, err := r.find(t.Context(), l); !errors.Is(err, want) || err == nil && found.site != site {
 				t.Errorf("%s: %v, %v", when, found, err)
 			}
 		}
+		seen, never := pseudonym.NewLabel(), pseudonym.NewLabel()
+		leads("it is there", seen, benchSite, nil)
 		says = pseudonym.ErrNone
-		leads("it was revoked", l, pseudonym.ErrNone)
+		leads("nobody has it", never, "", pseudonym.ErrNone)
 		says = gone
-		leads("the database is gone", l, nil)
-		leads("the database is gone, of nobody", pseudonym.NewLabel(), gone)
-		time.Sleep(time.Hour)
-		if leads("an hour later", l, nil); r.answerAge() != 3600 {
-			t.Errorf("answers are %d s old", r.answerAge())
-		}
-		asked, says = 0, pseudonym.ErrNone
-		time.Sleep(goneFor)
-		if leads("the database is back, and it was revoked", l, pseudonym.ErrNone); asked != 1 {
-			t.Errorf("asked %d times", asked)
-		}
-		says = gone
+		leads("the database is gone", seen, benchSite, nil)
+		leads("the database is gone", never, testZone.Store(), nil)
 		time.Sleep(keepRoute)
-		leads("a day later", l, gone)
-		store.at = time.Now()
-		leads("if the database said so since", l, nil)
-		time.Sleep(3 * time.Hour)
-		leads("once it ended", l, gone)
+		leads("a day later", never, testZone.Store(), nil)
+		time.Sleep(goneFor)
+		says = pseudonym.ErrNone
+		leads("the database is back", never, "", pseudonym.ErrNone)
 	})
+}
+
+// While the database does not answer, the store shows a stranger the same for its own names and for all others.
+func TestStandInsLookAlike(t *testing.T) {
+	b := newBroom(t)
+	r, err := b.Cloud.store.Register(t.Context(), testZone.Store(), ca.KeyID{1}, pseudonym.NewOwner())
+	if err != nil {
+		t.Fatal(err)
+	}
+	mine, _ := testZone.Label(r.Name)
+	b.Cloud.own = newOwn(t.Context(), testZone.Store(), b.db, slog.New(slog.DiscardHandler))
+	source := storeSource{b.Cloud}
+	if e := source.Kept(mine); e == nil || e.Client != (ca.KeyID{1}) {
+		t.Fatalf("the holder: %+v", e)
+	}
+	var shown []string
+	for _, l := range []pseudonym.Label{mine, pseudonym.NewLabel()} {
+		e := source.Kept(l)
+		if e == nil || l != mine && (e.Client == ca.KeyID{1} || e.Client == ca.KeyID{}) {
+			t.Fatalf("%+v", e)
+		}
+		leaf, err := x509.ParseCertificate(e.Chain[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		shown = append(shown, fmt.Sprint(e.Site, len(e.Chain), leaf.Issuer, leaf.NotAfter.Sub(leaf.NotBefore).Round(time.Minute), e.Left/60, len(leaf.Extensions), leaf.DNSNames[0] == testZone.Name(l)))
+	}
+	if shown[0] != shown[1] {
+		t.Errorf("%q", shown)
+	}
 }

@@ -31,8 +31,9 @@ type router struct {
 	// unknown has when the database was asked for names that nobody has. With it such names cause the questions that valid ones cause, so that their
 	// times do not tell who asks which is which. It is nil where names are told apart anyway.
 	unknown *lru.Cache[pseudonym.Label, time.Time]
-	// own returns where a pseudonym of the store leads if no connection has shown it; nil if nobody knows. It stands in for the database, and is never fresh.
-	own func(pseudonym.Label) (route, bool)
+	// store is where names lead of which the router knows nothing, while the database does not answer. People with a pseudonym of the store learn the
+	// reason there, and nobody else learns which names these are. It may be nil.
+	store *route
 
 	mu    sync.Mutex
 	age   uint64    // counts changes
@@ -101,9 +102,9 @@ func (r *router) find(ctx context.Context, l pseudonym.Label) (route, error) {
 	if ok = ok && !before.to.Ended(now); ok && recent(before.at) {
 		return before, nil
 	}
-	if !ok && r.own != nil {
-		before, ok = r.own(l)
-		ok = ok && !before.to.Ended(now)
+	if !ok && r.store != nil {
+		before, ok = *r.store, true
+		before.at = now
 	}
 	if r.unknown != nil {
 		if at, none := r.unknown.Get(l); none && recent(at) {

@@ -285,9 +285,9 @@ func (s *Store) entry(p *database.Pseudonym) *mutual.Entry {
 }
 
 // StandIn returns the store's own pseudonym of a holder as servers need it, for the time in which the database does not answer: with another key and
-// certificate for the same name. Its holder gets in as far as [Store.Fail], and no further.
+// certificate for the same name, alike for all. Its holder gets in as far as [Store.Fail], and no further.
 func (s *Store) StandIn(h database.Holder) (*mutual.Entry, error) {
-	p, err := s.certified(database.Pseudonym{Label: h.Label, Site: s.o.Zone.Store(), Capability: h.Capability, Client: h.Client}, h.Expires)
+	p, err := s.certified(database.Pseudonym{Label: h.Label, Site: s.o.Zone.Store(), Capability: h.Capability, Client: h.Client}, s.now().Add(s.life(s.o.Zone.Store())))
 	if err != nil {
 		return nil, err
 	}
