@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"os/exec"
 	"sync"
 	"sync/atomic"
@@ -254,6 +255,7 @@ func startCrowd(ctx context.Context, s *stage, host *lab.Host, c Crowd) (*crowdP
 	if err != nil {
 		return nil, err
 	}
+	p.cmd.Stderr = os.Stderr
 	p.in, p.orders, p.answers = in, json.NewEncoder(in), json.NewDecoder(out)
 	if err := p.cmd.Start(); err != nil {
 		return nil, err

@@ -71,11 +71,7 @@ func withMovedSite(w lab.World) lab.World {
 // gatewayLatency is figure 3(a).
 func gatewayLatency(quick bool) *topology {
 	t := gatewayTopology("latency", wayMutual)
-	sizes := pseudonymSizes
-	if quick {
-		sizes = sizes[:1]
-	}
-	for _, size := range sizes {
+	for _, size := range pseudonymSizes {
 		for _, w := range gatewayWays {
 			t.add(size.name+"/"+w, w, func(ctx context.Context, _ *stage, w way) ([]figure, error) { return fetchLatency(ctx, w, size, quick) })
 		}
@@ -123,11 +119,11 @@ var gatewayBursts = []int{8, 24, 48}
 // gatewayBurst is figure 4(a), which the paper gives relative to HTTPS.
 func gatewayBurst(quick bool) *topology {
 	t := gatewayTopology("burst", wayHTTPS)
-	sizes, times := gatewayBursts, 20
+	times := 20
 	if quick {
-		sizes, times = sizes[len(sizes)-1:], 5
+		times = 5
 	}
-	for _, n := range sizes {
+	for _, n := range gatewayBursts {
 		for _, w := range gatewayWays {
 			t.add(fmt.Sprintf("%d/%s", n, w), w, func(ctx context.Context, _ *stage, w way) ([]figure, error) { return fetchAtOnce(ctx, w, n, times) })
 		}
@@ -171,7 +167,7 @@ func gatewayObject(quick bool) *topology {
 	}
 	sizes := []object{smallest, usual, hundred, pseudonymSizes[3], largest}
 	if quick {
-		sizes = []object{usual, largest}
+		sizes = []object{usual, pseudonymSizes[3], largest}
 	}
 	for _, size := range sizes {
 		for _, w := range gatewayWays {

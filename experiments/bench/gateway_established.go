@@ -276,7 +276,7 @@ func (e *established) askAgain(ctx context.Context, all crowds) ([]figure, error
 		return nil, err
 	}
 	if second.Error != "" {
-		e.say("a client, of those that connected or asked again: %s", second.Error)
+		e.say("a client failed, or had to try again: %s", second.Error)
 	}
 	direct, relayed, err := captured(dir, places)
 	sum := after.since(before)

@@ -2,6 +2,9 @@ package bench
 
 import "strings"
 
+// unplotted is the chart of rows that the plot leaves out.
+const unplotted = "-"
+
 // gatewaySpot lays the plot out as the paper's figures. The bridge's rows are in charts of their own.
 func gatewaySpot(name, metric string) spot {
 	w := strings.Split(name, "/")
@@ -30,7 +33,10 @@ func gatewaySpot(name, metric string) spot {
 		}
 		return spot{"Figure 4(d): memory, by pseudonyms of the site", w[1], last}
 	case "established":
-		return spot{"Connections that stay: " + metric, w[1], strings.Join(w[2:], "/")}
+		if metric == "memory" {
+			return spot{"Memory of connections that stay", w[1], last}
+		}
+		return spot{chart: unplotted}
 	}
 	return spot{}
 }

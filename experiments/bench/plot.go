@@ -36,6 +36,9 @@ func (r Report) groups() (names []string, rows map[string][]Row) {
 	rows = map[string][]Row{}
 	for _, row := range r.Rows {
 		group := row.spot.chart
+		if group == unplotted {
+			continue
+		}
 		if group == "" {
 			group = row.topology
 			if len(rows[group]) > 0 && rows[group][0].Metric != row.Metric {
@@ -80,8 +83,10 @@ func chart(group string, rows []Row) plot.Chart {
 		s.Low, s.High = append(s.Low, low), append(s.High, high)
 	}
 	medians := map[string]float64{}
+	least, most := rows[0].Min, rows[0].Max
 	for _, row := range rows {
 		medians[row.Case] = row.Median
+		least, most = min(least, row.Min), max(most, row.Max)
 		at := row.at()
 		add(at, row.Median, row.Min, row.Max)
 		if row.Paper == nil {
@@ -96,6 +101,8 @@ func chart(group string, rows []Row) plot.Chart {
 			c.Title = fmt.Sprintf("%s (dashed: the paper's %.3f of %s)", group, *row.Paper, row.Baseline)
 		}
 	}
+	const wide = 30 // times the least value, which a linear axis would not show
+	c.Y.Log = rows[0].spot.chart != "" && least > 0 && most > wide*least
 	c.Description = fmt.Sprintf("%s by case: median, least and most of the rounds", rows[0].Metric)
 	return c
 }

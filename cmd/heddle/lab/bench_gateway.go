@@ -42,8 +42,9 @@ count: a client of v6 takes 16 addresses in turn.
 
 Links have no limit, so the figures are of processors, which client, gateway and
 site share. The column GOAL has what Heddle wants to reach. Needs root, and what
-dist/install-deps bench installs. --quick takes one size of each, and fewer
-rules and pseudonyms; without it the rules take some minutes of each round.`,
+dist/install-deps bench installs. --quick measures less long, and takes fewer
+sizes, rules, pseudonyms and connections. Without it the rules take some minutes
+of each round, and 100,000 connections four minutes and 10 GB of memory.`,
 		Example: `  heddle lab bench gateway --quick
   heddle lab bench gateway --only rate,latency/1KiB --json gateway.json --plot gateway.svg
   heddle lab bench gateway --only rules,pseudonyms --rounds 3`,
