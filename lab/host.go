@@ -184,7 +184,7 @@ func (h *Host) Own(network netip.Prefix) error {
 	if err != nil {
 		return err
 	}
-	route := &netlink.Route{LinkIndex: lo.Attrs().Index, Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL, Dst: ipNet(network)}
+	route := &netlink.Route{LinkIndex: lo.Attrs().Index, Type: unix.RTN_LOCAL, Scope: netlink.SCOPE_HOST, Table: unix.RT_TABLE_LOCAL, Dst: ipNet(network)}
 	if err := h.ns.link.RouteReplace(route); err != nil {
 		return fmt.Errorf("host %s: own addresses %v: %w", h.spec.Name, network, err)
 	}

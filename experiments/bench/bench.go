@@ -33,6 +33,8 @@ type Bench struct {
 	paper func(name string) *float64
 	// goal returns the goal for a case, such as ">=0.97", or ""; nil is none at all.
 	goal func(name string) string
+	// spot says where a row is in the plot. The zero value is by the words of the case; nil is that for all.
+	spot func(name, metric string) spot
 }
 
 // topology is one world with its servers, and the cases compared there.

@@ -20,8 +20,9 @@ import (
 //
 // In all modes the site's server is the same sidecar before the same nginx. The baseline is that sidecar, reached directly.
 func Gateway() Bench {
-	return Bench{name: "gateway", paper: gatewayPaper, goal: gatewayGoal, topologies: func(quick bool) []*topology {
-		return []*topology{gatewayLatency(quick), gatewayRate(quick), gatewayBurst(quick), gatewayObject(quick), gatewayRules(quick), gatewayPseudonyms(quick), gatewayBridge(quick), gatewayBridgeRules(quick)}
+	return Bench{name: "gateway", paper: gatewayPaper, goal: gatewayGoal, spot: gatewaySpot, topologies: func(quick bool) []*topology {
+		return []*topology{gatewayLatency(quick), gatewayRate(quick), gatewayOffered(quick), gatewayBurst(quick), gatewayObject(quick), gatewayRules(quick), gatewayPseudonyms(quick), gatewayEstablished(quick),
+			gatewayBridge(quick), gatewayBridgeRules(quick)}
 	}}
 }
 
@@ -36,10 +37,11 @@ const (
 // gatewayWays are the modes and what they are compared with. wayMutual is the sidecar without a gateway here.
 var gatewayWays = []string{wayMutual, wayHTTPS, wayProxy, wayPass, wayHandoff, wayV6, wayHAProxy, wayNginx}
 
-// Objects of the bench. The paper takes 10 KiB for figures 4(a), 4(c) and 4(d).
+// Objects of the bench. The paper takes 10 KiB for figure 4(a), and 10 and 100 KiB for 4(c) and 4(d).
 var (
 	smallest = pseudonymSizes[0]
 	usual    = pseudonymSizes[1]
+	hundred  = pseudonymSizes[2]
 	largest  = object{"10MiB", 10 << 20}
 )
 
@@ -69,11 +71,7 @@ func withMovedSite(w lab.World) lab.World {
 // gatewayLatency is figure 3(a).
 func gatewayLatency(quick bool) *topology {
 	t := gatewayTopology("latency", wayMutual)
-	sizes := []object{smallest, usual, pseudonymSizes[2], pseudonymSizes[3]}
-	if quick {
-		sizes = sizes[:1]
-	}
-	for _, size := range sizes {
+	for _, size := range pseudonymSizes {
 		for _, w := range gatewayWays {
 			t.add(size.name+"/"+w, w, func(ctx context.Context, _ *stage, w way) ([]figure, error) { return fetchLatency(ctx, w, size, quick) })
 		}
@@ -98,17 +96,34 @@ func gatewayRate(quick bool) *topology {
 	return t.topology
 }
 
+// gatewayOffered is figure 3(b) in whole: answers a second against requests a second, of the three ways that the paper has.
+func gatewayOffered(quick bool) *topology {
+	t := gatewayTopology("offered", wayMutual)
+	rates := []int{100, 200, 400, 600, 800, 1200}
+	if quick {
+		rates = []int{200, 600, 1200}
+	}
+	for _, n := range rates {
+		for _, w := range []string{wayMutual, wayHTTPS, wayHandoff} {
+			t.add(fmt.Sprintf("%d/%s", n, w), w, func(ctx context.Context, _ *stage, w way) ([]figure, error) {
+				return fetchOffered(ctx, w, smallest, n, quick)
+			})
+		}
+	}
+	return t.topology
+}
+
 // gatewayBursts are clients at once. A sidecar has places for 64 unfinished handshakes of one address.
 var gatewayBursts = []int{8, 24, 48}
 
 // gatewayBurst is figure 4(a), which the paper gives relative to HTTPS.
 func gatewayBurst(quick bool) *topology {
 	t := gatewayTopology("burst", wayHTTPS)
-	sizes, times := gatewayBursts, 20
+	times := 20
 	if quick {
-		sizes, times = sizes[len(sizes)-1:], 5
+		times = 5
 	}
-	for _, n := range sizes {
+	for _, n := range gatewayBursts {
 		for _, w := range gatewayWays {
 			t.add(fmt.Sprintf("%d/%s", n, w), w, func(ctx context.Context, _ *stage, w way) ([]figure, error) { return fetchAtOnce(ctx, w, n, times) })
 		}
@@ -150,9 +165,9 @@ func gatewayObject(quick bool) *topology {
 		}
 		return ""
 	}
-	sizes := []object{pseudonymSizes[2], pseudonymSizes[3], largest}
+	sizes := []object{smallest, usual, hundred, pseudonymSizes[3], largest}
 	if quick {
-		sizes = sizes[len(sizes)-1:]
+		sizes = []object{usual, pseudonymSizes[3], largest}
 	}
 	for _, size := range sizes {
 		for _, w := range gatewayWays {
@@ -184,7 +199,7 @@ func fetchLarge(ctx context.Context, w way, size object, quick bool) ([]figure, 
 // gatewayPaper returns what the paper's text gives: the rates of figure 3(b) at the most, and the bounds that it names for figures 4(a), 4(c) and 4(d).
 func gatewayPaper(name string) *float64 {
 	const mutual = 450.9 // requests/s
-	words := strings.Split(name, "/")
+	words, ofUsual := strings.Split(name, "/"), strings.TrimSuffix(name, "/"+hundred.name)
 	var ratio float64
 	switch {
 	case words[0] == "rate" && words[1] == wayHTTPS:
@@ -193,9 +208,9 @@ func gatewayPaper(name string) *float64 {
 		ratio = 325.8 / mutual
 	case words[0] == "burst" && words[2] == wayHandoff:
 		ratio = 1.4 // at most
-	case strings.HasSuffix(name, fmt.Sprintf("rules/%d/%s", mostRules, wayHandoff)):
+	case strings.HasSuffix(ofUsual, fmt.Sprintf("rules/%d/%s", mostRules, wayHandoff)):
 		ratio = 2 // less than
-	case name == fmt.Sprintf("pseudonyms/%d", paperPseudonyms):
+	case ofUsual == fmt.Sprintf("pseudonyms/%d", paperPseudonyms):
 		ratio = 1
 	default:
 		return nil

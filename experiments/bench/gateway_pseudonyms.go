@@ -99,7 +99,7 @@ func (m *manyPseudonyms) measure(ctx context.Context, n int, quick bool) ([]figu
 	if err != nil {
 		return nil, err
 	}
-	figures, err := fetchLatency(ctx, m.way, usual, quick)
+	figures, err := fetchLatencies(ctx, m.way, quick)
 	for name, p := range map[string]*peer.Process{"cloud": serving, "sidecar": sidecar} {
 		mb, other := resident(p.PID())
 		figures, err = append(figures, figure{name, "memory", "MB", mb}), errors.Join(err, other)

@@ -58,7 +58,7 @@ func fetchWithRules(ctx context.Context, w way, r rules, n int, quick bool) (fig
 	if err != nil {
 		return nil, err
 	}
-	figures, err = fetchLatency(ctx, w, usual, quick)
+	figures, err = fetchLatencies(ctx, w, quick)
 	removed, other := eachMoved(ctx, n/2, r.remove)
 	if n > 0 {
 		figures = append(figures, figure{"insert", "insert", "rules/s", float64(n) / added.Seconds()}, figure{"delete", "delete", "rules/s", float64(n) / removed.Seconds()})

@@ -122,12 +122,19 @@ func TestGatewayCases(t *testing.T) {
 				want = top.name + "/0/handoff"
 			case "pseudonyms":
 				want = "pseudonyms/1"
+			case "established":
+				want = "established/10000"
 			}
 			if base != want || !slices.ContainsFunc(top.cases, func(o variant) bool { return top.caseName(o) == want }) {
 				t.Errorf("%s is compared with %s, not %s", name, base, want)
 			}
 			if gatewayPaper(name) != nil {
 				published++
+			}
+			if large := name + "/" + hundred.name; want == "pseudonyms/1" || strings.Contains(top.name, "rules") {
+				if (gatewayPaper(name) == nil) != (gatewayPaper(large) == nil) {
+					t.Errorf("%s has a published figure, and %s another or none", name, large)
+				}
 			}
 		}
 	}
@@ -138,6 +145,56 @@ func TestGatewayCases(t *testing.T) {
 		if !cases[name] {
 			t.Errorf("no case is %s", name)
 		}
+	}
+}
+
+// A gateway that hands connections over has no byte of connections that stay, whose clients ask again.
+func TestGatewayHasNothingOfConnectionsThatStay(t *testing.T) {
+	top := raised(t, gatewayEstablished(true), "established")
+	got := map[string]float64{}
+	for _, f := range persistent(t, top.cases[0], top.stage) {
+		got[f.name] = f.value
+	}
+	const n = 1000
+	for name, want := range map[string]float64{"clients": n, "switch": n, "sites": n, "answers": n, "controller/packets": 0, "controller/bytes": 0, "captured/controller": 0} {
+		if v, ok := got[name]; !ok || v != want {
+			t.Errorf("%s: %v, not %v", name, got[name], want)
+		}
+	}
+	// Before, the gateway had the handshake of TCP and a message of less than two segments, and answered it with acknowledgements alone. What went past it is more.
+	if in, out := got["opening/in"], got["opening/out"]; in < 500 || in > 3000 || out < 100 || out > 300 {
+		t.Errorf("the gateway had %v bytes of a new connection, and sent %v", in, out)
+	}
+	if direct := got["captured/direct"]; direct < n*float64(smallest.bytes) {
+		t.Errorf("the captures have %v bytes of the clients", direct)
+	}
+}
+
+// Each row has one place in the plot.
+func TestGatewayPlot(t *testing.T) {
+	seen := map[spot]string{}
+	r := quiet(Gateway())
+	for _, top := range r.kept {
+		for _, v := range top.cases {
+			for _, f := range map[string][]figure{"rules": {{"", "latency", "ms", 1}, {hundred.name, "latency", "ms", 1}, {"insert", "insert", "", 1}, {"delete", "delete", "", 1}},
+				"pseudonyms": {{"", "latency", "ms", 1}, {hundred.name, "latency", "ms", 1}, {"cloud", "memory", "MB", 1}, {"sidecar", "memory", "MB", 1}},
+				"object":     {{"", "throughput", "", 1}, {"processor", "processor", "", 1}}, "established": {{"clients", "connections", "", 1}}}[top.name] {
+				name := rowName(top, v, f)
+				at := gatewaySpot(name, f.metric)
+				if other, taken := seen[at]; taken || at.chart == "" {
+					t.Errorf("%s and %s are both at %+v", name, other, at)
+				}
+				seen[at] = name
+			}
+		}
+	}
+	top := gatewayRate(true)
+	for _, v := range top.cases {
+		r.keep(top, v, 0, []figure{{"", "rate", "requests/s", 100}}, r.report.LatenessMS)
+	}
+	var out bytes.Buffer
+	if err := r.Report().WritePlot(&out); err != nil || !strings.Contains(out.String(), "Figure 3(b)") || !strings.Contains(out.String(), "handoff, paper") {
+		t.Errorf("%v\n%s", err, out.String())
 	}
 }
 

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"heddle/internal/netutil"
 )
 
 // fetch gets an object with a connection of its own, and returns when it had all of it. The server ends the connection: a client that ended it
@@ -42,6 +44,19 @@ func (w way) fetch(ctx context.Context, o object) (time.Duration, error) {
 	_, _ = io.Copy(io.Discard, c) // it may end without the alert of TLS
 	_, err = io.Copy(io.Discard, raw)
 	return took, err
+}
+
+// fetchLatencies is [fetchLatency] of two sizes, as figures 4(c) and 4(d) have them. The first has no name of its own.
+func fetchLatencies(ctx context.Context, w way, quick bool) ([]figure, error) {
+	figures, err := fetchLatency(ctx, w, usual, quick)
+	if err != nil {
+		return nil, err
+	}
+	more, err := fetchLatency(ctx, w, hundred, quick)
+	if err == nil {
+		more[0].name = hundred.name
+	}
+	return append(figures, more...), err
 }
 
 // fetchLatency is the median time of one fetch after another.
@@ -74,6 +89,45 @@ func fetchRate(ctx context.Context, w way, o object, clients int, quick bool) ([
 	return []figure{{"", "rate", "requests/s", n / took.Seconds()}}, err
 }
 
+// offeredAtOnce bounds the fetches of fetchOffered at a time. A client of httperf, which the paper has, runs out of descriptors instead.
+const offeredAtOnce = 48
+
+// fetchOffered begins so many fetches a second, whether or not earlier ones have ended, for some seconds, and returns how many a second had their answer by then.
+func fetchOffered(ctx context.Context, w way, o object, rate int, quick bool) ([]figure, error) {
+	long := rateTime(quick)
+	began := time.Now()
+	ctx, cancel := context.WithDeadline(ctx, began.Add(long))
+	defer cancel()
+	var done atomic.Int64
+	var all errgroup.Group
+	all.SetLimit(offeredAtOnce)
+	for i := range int(long.Seconds() * float64(rate)) {
+		if netutil.Sleep(ctx, time.Until(began.Add(time.Duration(i)*time.Second/time.Duration(rate)))) != nil {
+			break
+		}
+		all.TryGo(func() error { // else it is lost, as it would be at a server that takes no more
+			_, err := w.fetch(ctx, o)
+			switch {
+			case err == nil:
+				done.Add(1)
+			case time.Since(began) >= long: // a socket learns that before the context
+				return nil
+			}
+			return err
+		})
+	}
+	err := all.Wait()
+	return []figure{{"", "answers", "answers/s", float64(done.Load()) / long.Seconds()}}, err
+}
+
+// rateTime is how long rates are measured.
+func rateTime(quick bool) time.Duration {
+	if quick {
+		return 2 * time.Second
+	}
+	return 5 * time.Second
+}
+
 // fetching is for [repeat].
 func (w way) fetching(ctx context.Context, o object) func() error {
 	return func() error {
@@ -84,10 +138,7 @@ func (w way) fetching(ctx context.Context, o object) func() error {
 
 // repeat lets several clients do something again and again for some seconds, and returns how often they did, and in which time.
 func repeat(clients int, quick bool, do func() error) (n float64, took time.Duration, err error) {
-	long := 5 * time.Second
-	if quick {
-		long = 2 * time.Second
-	}
+	long := rateTime(quick)
 	var done atomic.Int64
 	begin := time.Now()
 	var all errgroup.Group

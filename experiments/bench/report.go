@@ -38,6 +38,7 @@ type Row struct {
 
 	topology string // first words of Case
 	goal     string // the goal, such as ">=0.97", or empty
+	spot     spot
 }
 
 // sample is one measurement of one case in one round.

@@ -135,12 +135,15 @@ func (r *runner) keep(t *topology, v variant, round int, figures []figure, late 
 	}
 	var line string
 	for _, f := range figures {
-		name, goal := rowName(t, v, f), ""
+		row := Figure{Case: rowName(t, v, f), Metric: f.metric, Unit: f.unit, Group: t.name, Baseline: rowName(t, t.comparedBy(v, f), f)}
+		row.Paper = r.paper(row.Case)
 		if r.goal != nil {
-			goal = r.goal(name)
+			row.Goal = r.goal(row.Case)
 		}
-		r.Add(Figure{Case: name, Metric: f.metric, Unit: f.unit, Group: t.name, Baseline: rowName(t, t.comparedBy(v, f), f), Paper: r.paper(name), Goal: goal},
-			round, f.value)
+		if r.spot != nil {
+			row.spot = r.spot(row.Case, f.metric)
+		}
+		r.Add(row, round, f.value)
 		line += fmt.Sprintf(" %s %.1f %s,", f.name, f.value, f.unit)
 	}
 	r.done++

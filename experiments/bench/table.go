@@ -21,6 +21,8 @@ type Figure struct {
 	Baseline string
 	Paper    *float64 // the published figure, or nil
 	Goal     string   // the goal, such as ">=0.97", or empty
+
+	spot spot // in the plot; the zero value is by Case and Group
 }
 
 // Add adds the value of a figure in one round. Rows are in the order of their first value.
@@ -46,7 +48,7 @@ func (t *Table) Report() Report {
 			baseline, base = row.Baseline, t.samples[j]
 		}
 		sum := newRow(row.Case, t.samples[i], baseline, base)
-		sum.Metric, sum.Unit, sum.topology, sum.Paper, sum.goal = row.Metric, row.Unit, row.Group, row.Paper, row.Goal
+		sum.Metric, sum.Unit, sum.topology, sum.Paper, sum.goal, sum.spot = row.Metric, row.Unit, row.Group, row.Paper, row.Goal, row.spot
 		r.Rows = append(r.Rows, sum)
 	}
 	return r

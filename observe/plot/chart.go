@@ -50,17 +50,14 @@ const (
 
 // SVG draws the chart.
 func (c Chart) SVG() string {
-	legend := 0.0
-	if len(c.Series) > 1 {
-		legend = legendHeight
-	}
+	entries, legend := c.legendEntries()
 	v := newCanvas(c.Width, c.Height, c.Title, c.Description)
 	v.text(0, 14, start, "name", c.Title)
 	x := c.scale(c.X, true, marginLeft, c.Width-marginRight)
 	y := c.scale(c.Y, false, c.Height-marginBottom, marginTop+legend)
 	c.axes(v, x, y)
 	if legend > 0 {
-		c.legend(v)
+		c.legend(v, entries)
 	}
 	for i, s := range c.Series {
 		s.draw(v, x, y, dashes[i%len(dashes)])
@@ -134,16 +131,33 @@ func (c Chart) axes(v *canvas, x, y scale) {
 	v.sideways(12, (y.from+y.to)/2, c.Y.Label)
 }
 
-func (c Chart) legend(v *canvas) {
-	at := marginLeft
-	for i, s := range c.Series {
-		if s.Kind == Bars {
-			v.rect(at, marginTop-5, 10, 10, s.Colour, 1, s.Label)
-		} else {
-			v.stroke(fmt.Sprintf("M%s %sh24", num(at), num(marginTop)), s.Colour, dashes[i%len(dashes)])
+// legendEntries returns where the legend has each series, in as many lines as it takes, and its height. One series has none.
+func (c Chart) legendEntries() (at [][2]float64, height float64) {
+	if len(c.Series) < 2 {
+		return nil, 0
+	}
+	x, y := marginLeft, marginTop
+	for _, s := range c.Series {
+		const letter = 6.6
+		text := 30 + letter*float64(len(s.Label))
+		if x > marginLeft && x+text > c.Width {
+			x, y = marginLeft, y+legendHeight
 		}
-		v.text(at+30, marginTop+4, start, "soft", s.Label)
-		at += 50 + 6.6*float64(len(s.Label))
+		at = append(at, [2]float64{x, y})
+		x += text + 20
+	}
+	return at, y - marginTop + legendHeight
+}
+
+func (c Chart) legend(v *canvas, entries [][2]float64) {
+	for i, s := range c.Series {
+		at, y := entries[i][0], entries[i][1]
+		if s.Kind == Bars {
+			v.rect(at, y-5, 10, 10, s.Colour, 1, s.Label)
+		} else {
+			v.stroke(fmt.Sprintf("M%s %sh24", num(at), num(y)), s.Colour, dashes[i%len(dashes)])
+		}
+		v.text(at+30, y+4, start, "soft", s.Label)
 	}
 }
 

@@ -28,7 +28,7 @@ working directory, and later ones run anywhere. dist/install-deps bench installs
 what the builds need.`,
 		Example: "  heddle lab bench wireguard --quick",
 	}
-	cmd.AddCommand(newBenchWireGuardCommand(), newBenchQUICCommand(), newBenchMoshCommand(), newBenchBackendsCommand(), newBenchReturnCommand(), newBenchMacheteCommand(), newBenchDisguiseCommand(), newBenchPseudonymCommand(), newBenchGatewayCommand(), newBenchCensorCommand(), newBenchProbesCommand(), newBenchSoakCommand(), newBenchRandomnessCommand())
+	cmd.AddCommand(newBenchWireGuardCommand(), newBenchQUICCommand(), newBenchMoshCommand(), newBenchBackendsCommand(), newBenchReturnCommand(), newBenchMacheteCommand(), newBenchDisguiseCommand(), newBenchPseudonymCommand(), newBenchGatewayCommand(), newBenchCrowdCommand(), newBenchCensorCommand(), newBenchProbesCommand(), newBenchSoakCommand(), newBenchRandomnessCommand())
 	return cmd
 }
 

@@ -284,6 +284,24 @@ static inline void from_tenant(struct __sk_buff *skb, const struct packet *p)
 		skb->priority = untracked;
 }
 
+// ask makes an acknowledgement of 0 of a client's SYN. A tenant that has the connection answers it with an acknowledgement, as it does a SYN, and one that
+// has it no more with a reset. To a SYN another server of the tenant's machine would answer, with the tenant's address, if it listens there.
+static inline void ask(struct __sk_buff *skb, const struct packet *p)
+{
+	__u32 was, now = 0, sum = p->at + 16;
+	if (bpf_skb_load_bytes(skb, p->at + 8, &was, 4))
+		return;
+	bpf_l4_csum_replace(skb, sum, was, now, 4);
+	bpf_skb_store_bytes(skb, p->at + 8, &now, 4, 0);
+	__u8 offset[2] = {}, acknowledges[2] = {};
+	if (bpf_skb_load_bytes(skb, p->at + 12, offset, 2))
+		return;
+	acknowledges[0] = offset[0];
+	acknowledges[1] = ACK;
+	bpf_l4_csum_replace(skb, sum, *(__u16 *)offset, *(__u16 *)acknowledges, 2);
+	bpf_skb_store_bytes(skb, p->at + 12, acknowledges, 2, 0);
+}
+
 // in is for what arrives.
 SEC("tc") int heddle_lead_in(struct __sk_buff *skb)
 {
@@ -306,6 +324,7 @@ SEC("tc") int heddle_lead_in(struct __sk_buff *skb)
 			bpf_map_delete_elem(&heddle_to, &p.key);
 			return TC_ACT_UNSPEC;
 		}
+		ask(skb, &p);
 	} else {
 		if (p.flags & FIN)
 			happened(to, FINISHED);
@@ -340,8 +359,8 @@ SEC("tc") int heddle_lead_out(struct __sk_buff *skb)
 		k.ports[1] = p.key.ports[0];
 		happened(find(&heddle_to, &k), p.flags & RST ? BROKEN : ANSWERED);
 	}
-	// The answer to a SYN for which there is no connection has the number 0. So the client's SYN was the first packet of a new one. It comes
-	// again, to the gateway.
+	// The answer to what ask makes of a SYN has the number 0 if there is no connection. So the SYN was the first packet of a new one. It comes again, to the
+	// gateway.
 	if (p.flags & RST && !p.number)
 		return TC_ACT_SHOT;
 	back->last = bpf_ktime_get_ns();

@@ -2,8 +2,9 @@
 //
 // The machine of the gateway routes between clients and tenants, or a bridge that it is at joins them. A switch rewrites the destination of a
 // client's packets to the tenant's address, and the source of the tenant's packets to the gateway's. An entry ends some time after the last packet,
-// and the first packet of a new connection from a port that was used before ends the one of the old connection, if that has ended. Established
-// connections go on without the gateway.
+// and the first packet of a new connection from a port that was used before ends the one of the old connection, if that has ended. A tenant does not get
+// that packet: it is asked by an acknowledgement whether the old connection has ended, since another server of its machine may listen at its address and port.
+// Established connections go on without the gateway.
 package lead
 
 import (

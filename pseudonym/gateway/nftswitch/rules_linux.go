@@ -94,6 +94,8 @@ const (
 	rst      = 4
 	ack      = 16
 	numberAt = 4 // of the sequence number
+
+	acknowledgedAt = 8
 )
 
 // flags matches if of the bits in mask exactly want are set.
@@ -105,7 +107,7 @@ func flags(mask, want byte) []expr.Any {
 	}
 }
 
-// first matches the sequence number 0: that of the answer to a SYN for which there is no connection.
+// first matches the sequence number 0: that of the answer to what asks makes of a SYN, if there is no connection.
 var first = []expr.Any{
 	&expr.Payload{DestRegister: dataAt, Base: expr.PayloadBaseTransportHeader, Offset: numberAt, Len: 4},
 	&expr.Cmp{Op: expr.CmpOpEq, Register: dataAt, Data: make([]byte, 4)},
@@ -115,6 +117,21 @@ var first = []expr.Any{
 var options = []expr.Any{
 	&expr.Payload{DestRegister: dataAt, Base: expr.PayloadBaseNetworkHeader, Len: 1},
 	&expr.Cmp{Op: expr.CmpOpNeq, Register: dataAt, Data: []byte{withoutOptions}},
+}
+
+// asks makes an acknowledgement of 0 of a client's SYN. A tenant that has the connection answers it with an acknowledgement, as it does a SYN, and one that
+// has it no more with a reset. To a SYN another server of the tenant's machine would answer, with the tenant's address, if it listens there.
+var asks = []expr.Any{
+	&expr.Immediate{Register: dataAt, Data: make([]byte, 4)},
+	writeTCP(acknowledgedAt, 4),
+	&expr.Payload{DestRegister: dataAt, Base: expr.PayloadBaseTransportHeader, Offset: flagsAt - 1, Len: 2}, // the kernel corrects checksums by words
+	&expr.Bitwise{SourceRegister: dataAt, DestRegister: dataAt, Len: 2, Mask: []byte{0xff, 0}, Xor: []byte{0, ack}},
+	writeTCP(flagsAt-1, 2),
+}
+
+// writeTCP writes into a TCP header, and corrects its checksum.
+func writeTCP(at, length uint32) *expr.Payload {
+	return &expr.Payload{OperationType: expr.PayloadWrite, SourceRegister: dataAt, Base: expr.PayloadBaseTransportHeader, Offset: at, Len: length, CsumType: expr.CsumTypeInet, CsumOffset: 16}
 }
 
 // rewrite writes the address that was found into a packet, and corrects its checksums.
@@ -192,8 +209,8 @@ func (s *sets) in(rule rules, ttl byte) {
 	if !s.v6 { // errorsOut would not know a packet with options again that an error quotes
 		rule(load, find(s.to, dataAt), options, nft.Drop)
 	}
-	// The tenant answers the SYN of a connection that it has, and nothing else happens (RFC 5961, section 4). A SYN prolongs no entry.
-	rule(begins, load, find(s.to, dataAt), led)
+	// A SYN prolongs no entry.
+	rule(begins, load, find(s.to, dataAt), untracked, s.rewrite(nft.Destination), asks, s.likeOwn(ttl, unix.IPPROTO_TCP), nft.Accept)
 	rule(flags(fin, fin), load, find(s.to, dataAt), keep(s.finished, lead.Idle))
 	rule(flags(fin, fin), load, find(s.to, dataAt), find(s.answered, 0), keep(s.ended, 2*lead.Idle))
 	rule(load, find(s.to, dataAt), keep(s.to, lead.Idle), led)

@@ -1,10 +1,6 @@
 package leadtest
 
-import (
-	"net"
-
-	"heddle/internal/polltest"
-)
+import "net"
 
 // A client reaches the tenant without the gateway too, also from a port whose connection was led there before.
 func portIsUsedWithoutTheGateway(w *World) {
@@ -18,21 +14,24 @@ func portIsUsedWithoutTheGateway(w *World) {
 	w.Talk(near, far)
 }
 
-// direct connects the client, from its one port, to the tenant.
-func (w *World) direct() (near, far *net.TCPConn) {
+// listens has another server listen at the tenant's address, until the test ends.
+func (w *World) listens() (l *net.TCPListener) {
 	w.t.Helper()
-	var l *net.TCPListener
 	w.Tenant.Do(w.t, func() (err error) {
 		l, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(w.Inside))
 		return err
 	})
+	w.t.Cleanup(func() { l.Close() })
+	return l
+}
+
+// direct connects the client, from its one port, to the tenant.
+func (w *World) direct() (near, far *net.TCPConn) {
+	w.t.Helper()
+	l := w.listens()
 	defer l.Close()
-	w.Client.Do(w.t, func() error {
-		d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(w.At), Timeout: polltest.Patience}
-		c, err := d.Dial("tcp", w.Inside.String())
-		if err == nil {
-			near = c.(*net.TCPConn)
-		}
+	w.Client.Do(w.t, func() (err error) {
+		near, err = w.connect(w.Inside)
 		return err
 	})
 	far, err := l.AcceptTCP()

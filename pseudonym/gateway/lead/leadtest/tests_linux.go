@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"runtime"
 	"strings"
 	"testing"
@@ -31,6 +32,7 @@ func Run(t *testing.T, of func(*testing.T) Kind) {
 		{"KeepAliveProbesCount", keepAliveProbesCount},
 		{"PortIsUsedAgain", portIsUsedAgain},
 		{"PortIsUsedAgainAfterAReset", portIsUsedAgainAfterAReset},
+		{"PortIsUsedAgainBesideAServer", portIsUsedAgainBesideAServer},
 		{"PortIsUsedWithoutTheGateway", portIsUsedWithoutTheGateway},
 		{"ForgedPackets", forgedPackets},
 		{"ErrorsShowNoTenant", errorsShowNoTenant},
@@ -129,6 +131,23 @@ func portIsUsedAgainAfterAReset(w *World) {
 	w.breakOff(near, far)
 	near, far = w.Moved()
 	w.Talk(near, far)
+}
+
+// The same where another server listens at the tenant's address and port. It gets nothing of a client that comes by the gateway, and answers nothing.
+func portIsUsedAgainBesideAServer(w *World) {
+	near, far := w.Moved()
+	w.Talk(near, far)
+	w.breakOff(near, far)
+	other := w.listens()
+	defer w.unnamed()
+	near, far = w.Moved()
+	w.Talk(near, far)
+	if err := other.SetDeadline(time.Now()); err != nil {
+		w.t.Fatal(err)
+	}
+	if c, err := other.Accept(); !errors.Is(err, os.ErrDeadlineExceeded) {
+		w.t.Errorf("the other server has %v, %v", c, err)
+	}
 }
 
 // Packets that somebody forges in the client's name end nothing.

@@ -186,11 +186,20 @@ func (w *World) see(p nstest.Passed) {
 	}
 }
 
+// connect connects the calling thread's namespace, which is the client's, from its one port.
+func (w *World) connect(to netip.AddrPort) (*net.TCPConn, error) {
+	c, err := (&net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(w.At), Timeout: polltest.Patience}).Dial("tcp", to.String())
+	if err != nil {
+		return nil, err
+	}
+	return c.(*net.TCPConn), nil
+}
+
 // dial connects the client, from its one port, to the gateway.
 func (w *World) dial() (near, far *net.TCPConn) {
 	w.t.Helper()
 	w.Client.Do(w.t, func() (err error) {
-		near, err = net.DialTCP("tcp", net.TCPAddrFromAddrPort(w.At), net.TCPAddrFromAddrPort(w.Public))
+		near, err = w.connect(w.Public)
 		return err
 	})
 	if err := w.gateways.SetDeadline(time.Now().Add(polltest.Patience)); err != nil {
