@@ -116,7 +116,7 @@ func site(name string) string { return name + ".example" }
 func (w *world) add(ctx context.Context, number int, name string) error {
 	host, k := w.in.Host(name), kinds[name]
 	work := filepath.Join(w.work, "servers", name)
-	if err := errors.Join(os.MkdirAll(work, 0o755), w.set(host, k)); err != nil {
+	if err := errors.Join(os.MkdirAll(work, 0o755), w.set(ctx, host, k)); err != nil {
 		return err
 	}
 	if err := peer.StartSite(ctx, k.server, host, w.root, work); err != nil {
@@ -137,19 +137,15 @@ func (w *world) add(ctx context.Context, number int, name string) error {
 	if err := w.cloud.Enrol(ctx, s); err != nil {
 		return err
 	}
-	if w.way != Handoff {
-		_, err := w.front(ctx, k.front, s, work)
-		return err
-	}
 	flags, err := w.front(ctx, k.front, s, work)
-	if err == nil {
+	if err == nil && w.way == Handoff {
 		_, err = w.cloud.Agent(ctx, s, agent, flags...)
 	}
 	return err
 }
 
 // set sets a machine as its kind is.
-func (w *world) set(host *lab.Host, k kind) error {
+func (w *world) set(ctx context.Context, host *lab.Host, k kind) error {
 	for name, value := range k.settings {
 		err := host.Do(func() error { return sysctl.Set("/proc/sys/net/"+name, value) })
 		if err != nil && !errors.Is(err, fs.ErrNotExist) { // a kernel without IPv6, or without that congestion control
@@ -160,7 +156,7 @@ func (w *world) set(host *lab.Host, k kind) error {
 		return nil
 	}
 	for _, a := range host.Addrs() {
-		out, err := host.Command(context.Background(), "ip", append([]string{family(a), "route", "change", "default", "via", a.Prev().String()}, k.route...)...).CombinedOutput()
+		out, err := host.Command(ctx, "ip", append([]string{family(a), "route", "change", "default", "via", a.Prev().String()}, k.route...)...).CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("ip route: %w: %s", err, out)
 		}
