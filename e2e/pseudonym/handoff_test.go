@@ -187,6 +187,21 @@ func TestDoctorChecksHandOff(t *testing.T) {
 			t.Errorf("the agent's machine with tcp_sack=%s:\n%s", sack, out)
 		}
 	}
+	routes := func(want string) {
+		t.Helper()
+		if out, _, _ := w.Try("news", "", "pseudonym", "doctor", "--agent", agent); !strings.Contains(out, want) {
+			t.Errorf("not %q:\n%s", want, out)
+		}
+	}
+	routes("lead to clients as those of other machines do")
+	if out, err := w.Host("news").Command(t.Context(), "ip", "link", "set", "cloud", "mtu", "1400").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	routes("cloud has an MTU of 1400")
+	if out, err := w.Host("news").Command(t.Context(), "ip", "route", "change", "default", "via", w.Host("news").Addrs()[0].Prev().String(), "initcwnd", "4").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	routes("has initcwnd 4")
 	says("client", "does not route packets")
 	without := []string{"setpriv", "--inh-caps=-all"}
 	saysBy("cloud", "root lacks CAP_NET_ADMIN", append(without, "--bounding-set=-all")...)

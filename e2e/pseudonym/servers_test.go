@@ -61,7 +61,7 @@ func (w *world) haproxyServes(s peer.Sidecar) (flags []string) {
 	w.t.Helper()
 	w.behind("")
 	w.sidecar(local(s))
-	if _, err := peer.HAProxyAt(w.t.Context(), w.Host("news"), w.t.TempDir(), s.Socket, localServer); err != nil {
+	if _, err := peer.HAProxyAt(w.t.Context(), w.Host("news"), w.t.TempDir(), "unix:"+s.Socket, true, localServer); err != nil {
 		w.skipMissing(err)
 	}
 	return []string{"--to", "proxy:unix:" + s.Socket}

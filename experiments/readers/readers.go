@@ -40,10 +40,8 @@ var programs = map[string]string{"ndpiReader": "libndpi-bin", "tshark": "tshark"
 // Read asks all programs about the captures (*.pcapng) in each directory. It fails with [peer.ErrMissing] without a program. Only connections
 // that begin in a capture and carried something count: programs name others by their ports. It says to talk which directory it reads.
 func Read(ctx context.Context, talk io.Writer, dirs []string) (rows []Row, err error) {
-	for _, program := range slices.Sorted(maps.Keys(programs)) {
-		if _, err := exec.LookPath(program); err != nil {
-			return nil, &path.Error{What: program, Why: "the program is not on this machine", Hint: "apt-get install " + programs[program], Err: peer.ErrMissing}
-		}
+	if err := Supported(slices.Sorted(maps.Keys(programs))...); err != nil {
+		return nil, err
 	}
 	work, err := os.MkdirTemp("", "heddle-readers-")
 	if err != nil {
@@ -67,6 +65,16 @@ func Read(ctx context.Context, talk io.Writer, dirs []string) (rows []Row, err e
 		}
 	}
 	return rows, nil
+}
+
+// Supported returns nil, or an error that wraps [peer.ErrMissing], for some of the programs "ndpiReader", "tshark" and "p0f".
+func Supported(some ...string) error {
+	for _, program := range some {
+		if _, err := exec.LookPath(program); err != nil {
+			return &path.Error{What: program, Why: "the program is not on this machine", Hint: "apt-get install " + programs[program], Err: peer.ErrMissing}
+		}
+	}
+	return nil
 }
 
 // ask adds what each reader says of a capture to its row. It overwrites the file talking.
@@ -187,6 +195,15 @@ func tsharkSays(out string) map[string]int {
 
 // p0f counts what p0f takes the ends of connections for: systems by their SYN, and programs by their HTTP.
 func p0f(ctx context.Context, capture string) (map[string]int, error) {
+	lines, err := P0FLines(ctx, capture)
+	if err != nil {
+		return nil, err
+	}
+	return p0fSays(lines), nil
+}
+
+// P0FLines returns what p0f logs of a capture: the fields of each line by name.
+func P0FLines(ctx context.Context, capture string) ([]map[string]string, error) {
 	file := capture + ".p0f"
 	defer os.Remove(file)
 	if _, err := run(ctx, "p0f", "-r", capture, "-o", file); err != nil {
@@ -196,11 +213,10 @@ func p0f(ctx context.Context, capture string) (map[string]int, error) {
 	if err != nil && !os.IsNotExist(err) {
 		return nil, err
 	}
-	return p0fSays(string(text)), nil
+	return p0fLines(string(text)), nil
 }
 
-func p0fSays(text string) map[string]int {
-	says := map[string]int{}
+func p0fLines(text string) (lines []map[string]string) {
 	for line := range strings.Lines(text) {
 		fields := map[string]string{}
 		_, line, _ = strings.Cut(strings.TrimSpace(line), "] ")
@@ -208,6 +224,14 @@ func p0fSays(text string) map[string]int {
 			name, value, _ := strings.Cut(field, "=")
 			fields[name] = value
 		}
+		lines = append(lines, fields)
+	}
+	return lines
+}
+
+func p0fSays(lines []map[string]string) map[string]int {
+	says := map[string]int{}
+	for _, fields := range lines {
 		what := fields["os"] + fields["app"] // of which a line has one
 		if what == "" {
 			continue

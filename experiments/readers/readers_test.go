@@ -29,10 +29,10 @@ func TestWhatReadersPrint(t *testing.T) {
 			map[string]int{"TLS": 2, "TLS.Google": 3}},
 		{"tshark", tsharkSays("0\t\tTLSv1.3\n0\t\tTCP\n0\t\tTLSv1.3\n0\t\tHTTP\n1\t\tTCP\n\t0\tRTP\n\t1\tUDP\n2\t\tHTTP\n2\t\tTCP\n2\t\tTCP\n"),
 			map[string]int{"TLSv1.3": 1, "no protocol": 2, "RTP": 1, "HTTP": 1}},
-		{"p0f", p0fSays("[2026/11/24 13:03:32] mod=syn|cli=127.0.0.1/1|srv=127.0.0.1/2|subj=cli|os=Linux 2.2.x-3.x|dist=0|params=generic|raw_sig=4:64\n" +
+		{"p0f", p0fSays(p0fLines("[2026/11/24 13:03:32] mod=syn|cli=127.0.0.1/1|srv=127.0.0.1/2|subj=cli|os=Linux 2.2.x-3.x|dist=0|params=generic|raw_sig=4:64\n" +
 			"[2026/11/24 13:03:32] mod=mtu|cli=127.0.0.1/1|srv=127.0.0.1/2|subj=cli|link=???|raw_mtu=65535\n" +
 			"[2026/11/24 13:03:32] mod=syn+ack|cli=127.0.0.1/1|srv=127.0.0.1/2|subj=srv|os=???|dist=0|params=none|raw_sig=4:64\n" +
-			"[2026/11/24 13:03:32] mod=http request|cli=127.0.0.1/1|srv=127.0.0.1/2|subj=cli|app=Chrome 51 or newer|lang=English|params=dishonest|raw_sig=1:Host\n"),
+			"[2026/11/24 13:03:32] mod=http request|cli=127.0.0.1/1|srv=127.0.0.1/2|subj=cli|app=Chrome 51 or newer|lang=English|params=dishonest|raw_sig=1:Host\n")),
 			map[string]int{"syn: Linux 2.2.x-3.x": 1, "syn+ack: unknown": 1, "http request: Chrome 51 or newer, dishonest": 1}},
 	} {
 		if !maps.Equal(c.got, c.want) {

@@ -1,13 +1,15 @@
 package tcprepair
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"net/netip"
+	"strings"
 )
 
 // version is the first byte of an encoded State.
-const version = 1
+const version = 2
 
 // The flags of an encoded State.
 const (
@@ -28,6 +30,7 @@ const (
 	mostProbes   = 127      // MAX_TCP_KEEPCNT
 	mostScaled   = 65535 << mostScale
 	addressBytes = 16
+	nameBytes    = 16 // TCP_CA_NAME_MAX, with a zero at the end
 )
 
 // head is the part of an encoded State with a fixed size, in network byte order. The queues follow it: Receive, Send.
@@ -42,6 +45,7 @@ type head struct {
 	Window                    Window
 	SendBuffer, ReceiveBuffer uint32
 	Idle, Interval, Probes    uint16
+	Congestion                [nameBytes]byte // zeros follow the name
 	ReceiveSize, SendSize     uint32
 }
 
@@ -65,6 +69,7 @@ func (s State) MarshalBinary() ([]byte, error) {
 	}
 	copy(h.Local[:], s.Local.Addr().AsSlice())
 	copy(h.Remote[:], s.Remote.Addr().AsSlice())
+	copy(h.Congestion[:], s.Congestion)
 	b, err := binary.Append(make([]byte, 0, headSize+len(s.Receive)+len(s.Send)), binary.BigEndian, h)
 	if err != nil {
 		return nil, err
@@ -93,12 +98,13 @@ func (s *State) UnmarshalBinary(b []byte) error {
 	if !ok || !alsoOK {
 		return errEncoding
 	}
+	congestion := string(bytes.TrimRight(h.Congestion[:], "\x00"))
 	*s = State{Local: netip.AddrPortFrom(local, h.LocalPort), Remote: netip.AddrPortFrom(remote, h.RemotePort),
 		Receive: b[:h.ReceiveSize:h.ReceiveSize], Received: h.Received, Send: b[h.ReceiveSize:], Sent: h.Sent, Unsent: int(h.Unsent), MSS: h.MSS,
 		SACK: h.Flags&flagSACK != 0, Timestamps: h.Flags&flagTimestamps != 0, Timestamp: h.Timestamp,
 		Scaling: h.Flags&flagScaling != 0, SendScale: h.SendScale, ReceiveScale: h.ReceiveScale, Window: h.Window,
 		SendBuffer: h.SendBuffer, ReceiveBuffer: h.ReceiveBuffer, NoDelay: h.Flags&flagNoDelay != 0,
-		KeepAlive: KeepAlive{h.Flags&flagKeepAlive != 0, h.Idle, h.Interval, h.Probes}}
+		KeepAlive: KeepAlive{h.Flags&flagKeepAlive != 0, h.Idle, h.Interval, h.Probes}, Congestion: congestion}
 	return s.check()
 }
 
@@ -124,6 +130,7 @@ func (s State) check() error {
 	case w.Send > w.SendMost || w.SendMost > mostScaled || w.Receive > mostScaled:
 	case s.SendBuffer > mostBuffer || s.ReceiveBuffer > mostBuffer:
 	case !within(k.Idle, mostKeep) || !within(k.Interval, mostKeep) || !within(k.Probes, mostProbes):
+	case len(s.Congestion) >= nameBytes || strings.IndexFunc(s.Congestion, func(r rune) bool { return r <= ' ' || r > '~' }) >= 0:
 	default:
 		return nil
 	}

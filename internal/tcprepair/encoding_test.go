@@ -13,7 +13,7 @@ func example() State {
 		Receive: []byte("hello"), Received: 0xfffffffe, Send: []byte("answer"), Sent: 7, Unsent: 2, MSS: 1460,
 		SACK: true, Timestamps: true, Timestamp: 0x80000001, Scaling: true, SendScale: 7, ReceiveScale: 9,
 		Window: Window{SendLast: 1, Send: 2, SendMost: 3, Receive: 4, ReceiveAt: 5}, SendBuffer: 87040, ReceiveBuffer: 131072,
-		NoDelay: true, KeepAlive: KeepAlive{On: true, Idle: 15, Interval: 16, Probes: 9}}
+		NoDelay: true, KeepAlive: KeepAlive{On: true, Idle: 15, Interval: 16, Probes: 9}, Congestion: "cubic"}
 }
 
 func example6() State {
@@ -57,6 +57,9 @@ func TestImpossibleStates(t *testing.T) {
 		"broadcast":            func(s *State) { s.Remote = netip.MustParseAddrPort("255.255.255.255:1") },
 		"an address of a link": func(s *State) { s.Remote = netip.MustParseAddrPort("169.254.0.1:1") },
 		"mapped":               func(s *State) { s.Remote = netip.MustParseAddrPort("[::ffff:192.0.2.1]:1") },
+		"a long name":          func(s *State) { s.Congestion = "0123456789abcdef" },
+		"a name with a zero":   func(s *State) { s.Congestion = "cu\x00ic" },
+		"a name with a space":  func(s *State) { s.Congestion = "cub ic" },
 		"more unsent than all": func(s *State) { s.Unsent = len(s.Send) + 1 },
 		"less than none":       func(s *State) { s.Unsent = -1 },
 		"no MSS":               func(s *State) { s.MSS = 0 },

@@ -229,6 +229,8 @@ func (s *State) readOptions(fd int) error {
 	s.SendBuffer = uint32(number(unix.SOL_SOCKET, unix.SO_SNDBUF))
 	s.ReceiveBuffer = uint32(number(unix.SOL_SOCKET, unix.SO_RCVBUF))
 	s.NoDelay = number(unix.IPPROTO_TCP, unix.TCP_NODELAY) != 0
+	congestion, err := unix.GetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION)
+	s.Congestion, failed = congestion, errors.Join(failed, err)
 	s.KeepAlive = KeepAlive{number(unix.SOL_SOCKET, unix.SO_KEEPALIVE) != 0, uint16(number(unix.IPPROTO_TCP, unix.TCP_KEEPIDLE)),
 		uint16(number(unix.IPPROTO_TCP, unix.TCP_KEEPINTVL)), uint16(number(unix.IPPROTO_TCP, unix.TCP_KEEPCNT))}
 	return failed

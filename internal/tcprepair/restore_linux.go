@@ -1,6 +1,7 @@
 package tcprepair
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -10,6 +11,9 @@ import (
 
 	"heddle/internal/netutil"
 )
+
+// leastMSS is TCP_MIN_MSS of net/tcp.h.
+const leastMSS = 88
 
 // Restore makes a socket for a connection, in the network namespace of the calling thread. It refers to the queues of s until [Held.Resume].
 func Restore(s State, o Options) (*Held, error) {
@@ -98,6 +102,20 @@ func (s State) connect(fd int, o Options) error {
 		}
 		if err := unix.SetsockoptInt(fd, level, option, 1); err != nil {
 			return fmt.Errorf("IP_TRANSPARENT: %w", err)
+		}
+	}
+	// From the connect on the kernel cuts segments by the peer's MSS that it knows then, 536 bytes without this, and looks at it no more.
+	if err := set(fd, unix.TCP_MAXSEG, max(int(s.MSS), leastMSS)); err != nil {
+		return fmt.Errorf("TCP_MAXSEG: %w", err)
+	}
+	if s.Congestion != "" { // an observer sees by it how packets follow each other
+		if err := unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, s.Congestion); err != nil && !errors.Is(err, unix.ENOENT) {
+			return fmt.Errorf("TCP_CONGESTION: %w", err)
+		}
+	}
+	if s.Local.Addr().Is4() { // whatever the machine does elsewhere (ip_no_pmtu_disc): an observer sees the flag
+		if err := unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_WANT); err != nil {
+			return fmt.Errorf("IP_MTU_DISCOVER: %w", err)
 		}
 	}
 	if err := resize(fd, unix.SO_RCVBUFFORCE, int(s.ReceiveBuffer)); err != nil { // the largest window follows from it

@@ -48,6 +48,8 @@ type State struct {
 	SendBuffer, ReceiveBuffer uint32 // bytes, as SO_SNDBUF and SO_RCVBUF say
 	NoDelay                   bool
 	KeepAlive                 KeepAlive
+	// Congestion is the name of the congestion control, or "" for that of the new side's machine, which is also taken if that lacks the other one.
+	Congestion string
 }
 
 // Window is the state of flow control, as TCP_REPAIR_WINDOW has it. All are bytes or sequence numbers.

@@ -37,6 +37,9 @@ func NewCloud(ctx context.Context, on Devices, dir string, gateway netip.Addr) (
 	return c, err
 }
 
+// By is the same cloud for people with other devices.
+func (c *Cloud) By(on Devices) *Cloud { return &Cloud{c.Dir, on} }
+
 // Serve starts the parts of the cloud on the host cloud: all, or those that flags name.
 func (c *Cloud) Serve(ctx context.Context, flags ...string) (*Process, error) {
 	return c.on.Start(ctx, "cloud", "serving "+CloudZone, append([]string{"pseudonym", "serve", c.File()}, flags...)...)

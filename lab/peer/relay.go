@@ -8,7 +8,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 
+	"heddle/internal/netutil"
 	"heddle/lab"
 	"heddle/path"
 )
@@ -68,7 +70,7 @@ func (r Relay) HAProxy(ctx context.Context, host *lab.Host) (*Process, error) {
 	return r.start(ctx, host, program, "-db", "-f", file)
 }
 
-// haproxyLocalConfig takes connections with the PROXY protocol at a socket, as the manual has it ("accept-proxy" in "Bind options").
+// haproxyLocalConfig takes connections at an address or a socket, as the manual has it ("accept-proxy" in "Bind options").
 const haproxyLocalConfig = `global
 	log stderr format raw local0 warning
 defaults
@@ -77,19 +79,30 @@ defaults
 	timeout client 1m
 	timeout server 1m
 listen site
-	bind unix@%[1]s mode 600 accept-proxy
+	bind %[1]s
 	server sidecar %[2]s send-proxy-v2
 `
 
-// HAProxyAt starts the unmodified HAProxy on a host. It takes connections at a socket by the PROXY protocol, and passes them to another address by it. Its
-// configuration goes to work, an existing directory.
-func HAProxyAt(ctx context.Context, host *lab.Host, work, socket string, to netip.AddrPort) (*Process, error) {
+// HAProxyAt starts the unmodified HAProxy on a host. It takes connections at an address, which may be a socket, unix:FILE, and passes them to another
+// address by the PROXY protocol. If it is told clients it learns of them by that protocol too. Its configuration goes to work, an existing directory.
+func HAProxyAt(ctx context.Context, host *lab.Host, work, listen string, told bool, to netip.AddrPort) (*Process, error) {
 	program, err := haproxy()
 	if err != nil {
 		return nil, HAProxySupported()
 	}
+	network, at := netutil.Network(listen)
+	bind := at
+	switch {
+	case network == "unix":
+		bind = "unix@" + at + " mode 600"
+	case strings.HasPrefix(at, "[::]"):
+		bind += " v4v6"
+	}
+	if told {
+		bind += " accept-proxy"
+	}
 	file := filepath.Join(work, "haproxy.cfg")
-	if err := os.WriteFile(file, fmt.Appendf(nil, haproxyLocalConfig, socket, to), 0o600); err != nil {
+	if err := os.WriteFile(file, fmt.Appendf(nil, haproxyLocalConfig, bind, to), 0o600); err != nil {
 		return nil, err
 	}
 	p, err := Start(ctx, host, program, "-db", "-f", file)
@@ -97,11 +110,13 @@ func HAProxyAt(ctx context.Context, host *lab.Host, work, socket string, to neti
 		return nil, err
 	}
 	return p.OrStop(p.Await(ctx, func() error {
-		c, err := net.Dial("unix", socket)
-		if err == nil {
-			c.Close()
-		}
-		return err
+		return host.Do(func() error {
+			c, err := net.Dial(network, strings.Replace(at, "[::]", "127.0.0.1", 1)) // one address: Go dials two outside of the host
+			if err == nil {
+				c.Close()
+			}
+			return err
+		})
 	}))
 }
 

@@ -34,7 +34,7 @@ late it was. Nothing of the machine's own network is touched. Needs root.`,
 	}
 	cmd.AddCommand(newUpCommand(), newDownCommand(), newListCommand(), newWorldsCommand(),
 		newExecCommand(), newCaptureCommand(), newCensorCommand(), newBenchCommand(), newSitesCommand(),
-		newCollectCommand(), newPictureCommand(), newReadersCommand(), newRenderCommand(), newASimCommand(), newEmulateCommand())
+		newCollectCommand(), newPictureCommand(), newReadersCommand(), newTenantsCommand(), newRenderCommand(), newASimCommand(), newEmulateCommand())
 	return cmd
 }
 

@@ -3,6 +3,7 @@ package pseudonym
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"heddle/cmd/heddle/internal/checks"
@@ -25,7 +26,11 @@ var kernelSettings = []struct {
 	{"net/ipv4/ip_default_ttl", "64", 0},
 	{"net/ipv6/conf/all/hop_limit", "64", 0},
 	{"net/ipv4/tcp_congestion_control", "cubic", 0},
-	{"net/ipv4/tcp_rmem", "131072", 1}, // the first window follows from it
+	{"net/ipv4/tcp_rmem", "131072 6291456", 1}, // the first window follows from it, and the window scale
+	{"net/ipv4/ip_no_pmtu_disc", "0", 0},
+	{"net/ipv4/tcp_mtu_probing", "0", 0},
+	{"net/ipv4/tcp_slow_start_after_idle", "1", 0},
+	{"net/ipv6/auto_flowlabels", "1", 0},
 	{"net/ipv4/tcp_syncookies", "1", 0},
 }
 
@@ -35,17 +40,17 @@ func checkKernel(get func(file string) (string, error)) checks.Result {
 	known := 0
 	for _, s := range kernelSettings {
 		text, err := get("/proc/sys/" + s.file)
-		fields := strings.Fields(text)
-		if err != nil || len(fields) <= s.place { // a kernel without IPv6
+		fields, want := strings.Fields(text), strings.Fields(s.want)
+		if err != nil || len(fields) < s.place+len(want) { // a kernel without IPv6
 			continue
 		}
 		known++
-		if fields[s.place] == s.want {
+		if slices.Equal(fields[s.place:s.place+len(want)], want) {
 			continue
 		}
 		name := sysctl.Name("/proc/sys/" + s.file)
 		differ = append(differ, fmt.Sprintf("%s is %s", name, text))
-		fields[s.place] = s.want
+		copy(fields[s.place:], want)
 		commands = append(commands, fmt.Sprintf("sysctl -w %s='%s'", name, strings.Join(fields, " ")))
 	}
 	switch {
@@ -56,6 +61,39 @@ func checkKernel(get func(file string) (string, error)) checks.Result {
 			Hint: strings.Join(commands, "; ") + "; or have the same on the machines of all gateways and sites"}
 	}
 	return checks.Result{Verdict: checks.Yes, What: "sends as Linux does without other settings"}
+}
+
+// wayToClients is a route by which packets leave to anywhere.
+type wayToClients struct {
+	device string
+	mtu    int    // of the device
+	more   string // what the route sets, as ip(8) writes it, or ""
+}
+
+// usualMTU is that of Ethernet.
+const usualMTU = 1500
+
+// checkRoutes says by what an observer may tell the machine that is set for its routes: a restored connection takes it from there.
+func checkRoutes(ways []wayToClients, err error) checks.Result {
+	var differ, hints []string
+	for _, w := range ways {
+		if w.mtu != usualMTU {
+			differ = append(differ, fmt.Sprintf("%s has an MTU of %d", w.device, w.mtu))
+			hints = append(hints, fmt.Sprintf("ip link set %s mtu %d", w.device, usualMTU))
+		}
+		if w.more != "" {
+			differ = append(differ, fmt.Sprintf("the default route by %s has %s", w.device, w.more))
+			hints = append(hints, "ip route change default without "+w.more)
+		}
+	}
+	switch {
+	case err != nil || len(ways) == 0:
+		return checks.Result{Verdict: checks.Unknown, What: "the routes to clients cannot be read", Hint: "run it on Linux, on a machine with a default route"}
+	case len(differ) > 0:
+		return checks.Result{Verdict: checks.Partly, What: strings.Join(differ, ", ") + ": an observer may tell this machine from others by that",
+			Hint: strings.Join(hints, "; ") + "; or have the same on the machines of all sites"}
+	}
+	return checks.Result{Verdict: checks.Yes, What: "lead to clients as those of other machines do"}
 }
 
 // examineAgent looks at the machine of an agent.
@@ -80,5 +118,7 @@ func examineAgent(ctx context.Context, a config.PseudonymAgent) (all []checks.Re
 	add("to", err, "something listens at "+to)
 	kernel := checkKernel(sysctl.Get)
 	kernel.Check = "kernel"
-	return append(all, kernel)
+	routes := checkRoutes(wayOut())
+	routes.Check = "routes"
+	return append(all, kernel, routes)
 }

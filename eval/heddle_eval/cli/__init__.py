@@ -21,7 +21,7 @@ app = typer.Typer(
 
 def main() -> None:
     """Run the command; exit code 1 is a failure that was explained, 2 a mistake in the command line."""
-    for module in ("data", "defend", "attack", "paper", "sweep"):
+    for module in ("data", "defend", "attack", "paper", "sweep", "tenants"):
         __import__(f"heddle_eval.cli.{module}")
     for command in app.registered_commands:
         # A paragraph that begins with \b is left as it is, so that an example can be copied.
