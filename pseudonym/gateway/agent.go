@@ -5,13 +5,14 @@ import (
 	"crypto/tls"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"time"
 
 	"heddle/internal/connlimit"
+	"heddle/internal/errhint"
 	"heddle/internal/netutil"
 	"heddle/internal/tcprepair"
 	"heddle/pseudonym/ca"
@@ -24,6 +25,7 @@ type Agent struct {
 	Gateways ca.KeyID        // the key of the gateways
 	Sidecar  string          // FILE of its unix socket
 	Server   string          // in place of a sidecar: HOST:PORT or unix:FILE of a server that reads the PROXY protocol
+	Direct   []netip.Addr    // of gateways, whose clients this machine answers from these addresses itself
 	Log      *slog.Logger
 
 	sidecar ways[struct{}]
@@ -77,7 +79,7 @@ func (a *Agent) take(ctx context.Context, way net.Conn) error {
 	}
 	held, to, err := a.prepare(ctx, way, s)
 	if err != nil {
-		a.Log.Warn("a connection cannot be taken over", "error", err)
+		a.Log.Warn("a connection cannot be taken over", "error", err, "hint", errhint.Of(err))
 		_, err := way.Write([]byte{moveRefused})
 		return err
 	}
@@ -115,13 +117,17 @@ func readMove(way net.Conn) (s tcprepair.State, err error) {
 
 // prepare makes a socket for a connection, and tells its receiver what the client said, so that this works on the answer meanwhile.
 func (a *Agent) prepare(ctx context.Context, way net.Conn, s tcprepair.State) (*tcprepair.Held, receiver, error) {
-	if own := netutil.AddrPort(way.LocalAddr()).Addr(); s.Local.Addr() != own {
-		return nil, nil, fmt.Errorf("it is one of %v, and this is %v", s.Local, own)
+	own := netutil.AddrPort(way.LocalAddr()).Addr()
+	direct := s.Local.Addr() != own
+	if direct {
+		if err := a.answers(s, own, netutil.AddrPort(way.RemoteAddr()).Addr()); err != nil {
+			return nil, nil, err
+		}
 	}
 	// A silent socket gives nobody what it received, so that goes with the message.
 	said := s.Receive[:min(len(s.Receive), passMost)]
 	s.Receive, s.Received = s.Receive[len(said):], s.Received+uint32(len(said))
-	held, err := tcprepair.Restore(s, tcprepair.Options{})
+	held, err := restore(s, direct)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -26,6 +26,7 @@ of a pseudonym's gateway. The cases are
                       memory of the cloud's process and of the site's sidecar
 
 The modes are those of gateway-mode in cloud.toml: proxy, fdpass, handoff, v6.
+With handoff-direct the site's machine answers past the gateway, too.
 HAProxy and nginx in place of the gateway relay by the server name (haproxy,
 nginx). All lead to the same kind of sidecar before the same nginx, and are
 relative to that sidecar without a gateway (mtls). Nginx itself, without a

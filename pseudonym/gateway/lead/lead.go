@@ -4,6 +4,8 @@
 // client's packets to the tenant's address, and the source of the tenant's packets to the gateway's. An entry ends some time after the last packet,
 // and the first packet of a new connection from a port that was used before ends the one of the old connection, if that has ended. Established
 // connections go on without the gateway.
+//
+// The switch of BPF can also leave a client's packets as they are, for a tenant in a network of this machine that answers with the gateway's address itself.
 package lead
 
 import (
@@ -46,6 +48,7 @@ type Settler interface{ Settle() }
 // Connection is one that a switch leads.
 type Connection struct {
 	Client, Gateway, Tenant netip.AddrPort
+	Direct                  bool      // the tenant answers past this machine
 	Last                    time.Time // packet
 }
 
