@@ -35,7 +35,8 @@ const directTable = 4444
 // answers reports why this machine cannot answer the client of a connection directly, or nil. The gateway's machine has the address peer.
 func (a *Agent) answers(s tcprepair.State, own, peer netip.Addr) error {
 	if at := s.Local.Addr(); !slices.Contains(a.Direct, at) {
-		return &errhint.Error{What: "a connection of " + s.Local.String(), Why: "this agent does not answer from that address", Hint: fmt.Sprintf("direct = [%q] for the agent, or handoff:ADDRESS for tenant add", at)}
+		return &errhint.Error{What: "a connection of " + s.Local.String(), Why: "this agent does not answer from that address",
+			Hint: fmt.Sprintf("direct = [%q] for the agent, or handoff:ADDRESS for tenant add", at)}
 	}
 	return answersFrom(s.Local, s.Remote, own, peer)
 }

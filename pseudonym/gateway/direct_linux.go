@@ -50,18 +50,17 @@ func takesFrom(device *net.Interface, gateway, client netip.AddrPort) error {
 	if gateway.Addr().Is6() {
 		icmp = unix.IPPROTO_ICMPV6
 	}
-	for _, protocol := range []byte{unix.IPPROTO_TCP, icmp} {
-		takes, err := takesIn(device.Index, protocol, client, gateway)
-		name := map[byte]string{unix.IPPROTO_TCP: "packets of clients"}[protocol]
-		if name == "" {
-			name = "messages of routers (ICMP)"
-		}
+	for _, p := range []struct {
+		number byte
+		has    string
+	}{{unix.IPPROTO_TCP, "packets of clients"}, {icmp, "messages of routers (ICMP)"}} {
+		takes, err := takesIn(device.Index, p.number, client, gateway)
 		switch {
 		case errors.Is(err, unix.EXDEV), errors.Is(err, unix.EINVAL): // before and since Linux 6.13
-			file := "/proc/sys/net/ipv4/conf/" + device.Name + "/rp_filter"
-			return cannotAnswer(gateway.Addr(), fmt.Sprintf("%s takes nothing of %v, to which packets would leave by another device (rp_filter)", device.Name, client.Addr()), "sysctl -w "+sysctl.Name(file)+"=2", nil)
+			return cannotAnswer(gateway.Addr(), fmt.Sprintf("%s takes nothing of %v, to which packets would leave by another device (rp_filter)", device.Name, client.Addr()),
+				"sysctl -w "+sysctl.Name("/proc/sys/net/ipv4/conf/"+device.Name+"/rp_filter")+"=2", nil)
 		case !takes:
-			return cannotAnswer(gateway.Addr(), "it does not take "+name+" to that address at "+device.Name, hint, err)
+			return cannotAnswer(gateway.Addr(), "it does not take "+p.has+" to that address at "+device.Name, hint, err)
 		}
 	}
 	// The kernel looks for a route too before it answers a question for an address (ARP).

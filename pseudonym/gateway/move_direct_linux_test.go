@@ -44,7 +44,8 @@ func newDirectly(t *testing.T, in places, by int, relays, bpf bool, prefixes ...
 	m := &directly{moving: &moving{t: t, places: in, client: nstest.New(t), gateway: nstest.New(t), tenant: nstest.New(t), label: pseudonym.NewLabel()}}
 	router := nstest.New(t)
 	nstest.Link(t, nstest.End{In: m.client, Device: "net", Addrs: []string{in.from}}, nstest.End{In: router, Device: "client", Addrs: []string{in.near}})
-	nstest.LAN(t, nstest.End{In: router, Device: "net", Addrs: []string{in.inside}}, nstest.End{In: m.gateway, Device: "net", Addrs: []string{in.public}}, nstest.End{In: m.tenant, Device: "net", Addrs: []string{in.site}})
+	nstest.LAN(t, nstest.End{In: router, Device: "net", Addrs: []string{in.inside}}, nstest.End{In: m.gateway, Device: "net", Addrs: []string{in.public}},
+		nstest.End{In: m.tenant, Device: "net", Addrs: []string{in.site}})
 	routes := func() error {
 		return errors.Join(nstest.Set("ipv4/ip_forward", "1"), nstest.Set("ipv6/conf/all/forwarding", "1"))
 	}

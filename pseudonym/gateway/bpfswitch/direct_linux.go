@@ -94,7 +94,8 @@ func (h *hops) between(client, tenant netip.Addr) (device int, err error) {
 	case !ethernet(from):
 		return 0, notDirect(tenant, "clients' packets arrive at "+a.Name+", which is no Ethernet device", "")
 	case b.MTU < a.MTU:
-		return 0, notDirect(tenant, fmt.Sprintf("packets of clients may have %d bytes, and %s takes %d", a.MTU, b.Name, b.MTU), fmt.Sprintf("ip link set %s mtu %d", b.Name, a.MTU))
+		return 0, notDirect(tenant, fmt.Sprintf("packets of clients may have %d bytes, and %s takes %d", a.MTU, b.Name, b.MTU),
+			fmt.Sprintf("ip link set %s mtu %d", b.Name, a.MTU))
 	}
 	return to.Attrs().Index, nil
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os/exec"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -35,7 +36,8 @@ type past struct {
 // NewDirectWorld makes a world of IPv4 or IPv6 in which gateway and tenant are in the network of the provider, whose router leads to the client.
 func NewDirectWorld(t *testing.T, k Kind, v6 bool) *World {
 	t.Helper()
-	w := &World{V6: v6, Client: nstest.New(t), Gateway: nstest.New(t), Tenant: nstest.New(t), t: t, kind: k, provider: nstest.New(t), past: &past{seed: maphash.MakeSeed(), came: map[uint64]bool{}}}
+	w := &World{V6: v6, Client: nstest.New(t), Gateway: nstest.New(t), Tenant: nstest.New(t), t: t, kind: k, provider: nstest.New(t)}
+	w.past = &past{seed: maphash.MakeSeed(), came: map[uint64]bool{}}
 	// The client, its router, anywhere, and in the provider's network the router, the gateway and the tenant.
 	a := []string{"198.51.100.2/24", "198.51.100.1/24", "0.0.0.0/0", "203.0.113.1/24", "203.0.113.2/24", "203.0.113.3/24"}
 	if v6 {
@@ -44,7 +46,8 @@ func NewDirectWorld(t *testing.T, k Kind, v6 bool) *World {
 	host := func(i int) netip.Addr { return netip.MustParsePrefix(a[i]).Addr() }
 	w.At, w.Public, w.Inside = netip.AddrPortFrom(host(0), 50000), netip.AddrPortFrom(host(4), 443), netip.AddrPortFrom(host(5), 443)
 	nstest.Link(t, nstest.End{In: w.Client, Device: "net", Addrs: a[:1]}, nstest.End{In: w.provider, Device: "client", Addrs: a[1:2]})
-	nstest.LAN(t, nstest.End{In: w.provider, Device: "net", Addrs: a[3:4]}, nstest.End{In: w.Gateway, Device: "net", Addrs: a[4:5]}, nstest.End{In: w.Tenant, Device: "net", Addrs: a[5:6]})
+	nstest.LAN(t, nstest.End{In: w.provider, Device: "net", Addrs: a[3:4]}, nstest.End{In: w.Gateway, Device: "net", Addrs: a[4:5]},
+		nstest.End{In: w.Tenant, Device: "net", Addrs: a[5:6]})
 	by := func(router int) func() error {
 		return func() error { return nstest.Route(a[2], "", netlink.Route{Gw: host(router).AsSlice()}) }
 	}
@@ -75,9 +78,9 @@ func Take(device string, at netip.Addr) error {
 	if at.Is6() {
 		family, icmp = "-6", "ipv6-icmp"
 	}
-	for _, args := range [][]string{{"route", "add", "local", at.String(), "dev", "lo", "table", "4444"}, {"rule", "add", "iif", device, "to", at.String(), "ipproto", "tcp", "lookup", "4444"},
-		{"rule", "add", "iif", device, "to", at.String(), "ipproto", icmp, "lookup", "4444"}} {
-		if out, err := exec.Command("ip", append([]string{family}, args...)...).CombinedOutput(); err != nil {
+	rule := fmt.Sprintf("rule add iif %s to %v lookup 4444 ipproto ", device, at)
+	for _, args := range []string{fmt.Sprintf("route add local %v dev lo table 4444", at), rule + "tcp", rule + icmp} {
+		if out, err := exec.Command("ip", append([]string{family}, strings.Fields(args)...)...).CombinedOutput(); err != nil {
 			return fmt.Errorf("ip %v: %w: %s", args, err, out)
 		}
 	}
