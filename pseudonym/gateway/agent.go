@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"sync"
 	"time"
 
 	"heddle/internal/connlimit"
@@ -28,6 +29,7 @@ type Agent struct {
 	Direct   []netip.Addr    // of gateways, whose clients this machine answers from these addresses itself
 	Log      *slog.Logger
 
+	moving  sync.Map // the ends of connections that move here now, as [2]netip.AddrPort
 	sidecar ways[struct{}]
 	relayed *connlimit.Places // connections to Server
 }
@@ -47,7 +49,10 @@ const (
 	greetFor = 5 * time.Second // the handshake of a gateway
 )
 
-var errGateway = errors.New("it is no connection that a gateway moves")
+var (
+	errGateway = errors.New("it is no connection that a gateway moves")
+	errTwice   = errors.New("the same connection moves here already")
+)
 
 // Serve serves gateways until ctx ends.
 func (a *Agent) Serve(ctx context.Context, l net.Listener) error {
@@ -77,7 +82,12 @@ func (a *Agent) take(ctx context.Context, way net.Conn) error {
 	if err != nil {
 		return err
 	}
-	held, to, err := a.prepare(ctx, way, s)
+	of := [2]netip.AddrPort{s.Local, s.Remote}
+	_, twice := a.moving.LoadOrStore(of, true)
+	if !twice {
+		defer a.moving.Delete(of)
+	}
+	held, to, err := a.prepare(ctx, way, s, twice)
 	if err != nil {
 		a.Log.Warn("a connection cannot be taken over", "error", err, "hint", errhint.Of(err))
 		_, err := way.Write([]byte{moveRefused})
@@ -116,7 +126,10 @@ func readMove(way net.Conn) (s tcprepair.State, err error) {
 }
 
 // prepare makes a socket for a connection, and tells its receiver what the client said, so that this works on the answer meanwhile.
-func (a *Agent) prepare(ctx context.Context, way net.Conn, s tcprepair.State) (*tcprepair.Held, receiver, error) {
+func (a *Agent) prepare(ctx context.Context, way net.Conn, s tcprepair.State, twice bool) (*tcprepair.Held, receiver, error) {
+	if twice { // restore must not end a socket with which the connection may go on
+		return nil, nil, errTwice
+	}
 	own := netutil.AddrPort(way.LocalAddr()).Addr()
 	direct := s.Local.Addr() != own
 	if direct {

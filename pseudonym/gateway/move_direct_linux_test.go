@@ -1,8 +1,11 @@
 package gateway
 
 import (
+	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os/exec"
@@ -11,6 +14,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
@@ -164,6 +168,86 @@ func TestDirectPortIsUsedAgain(t *testing.T) {
 			}
 		})
 	}
+}
+
+// An agent does not take a connection for a former one which moves to it by another way, and so breaks none off that goes on.
+func TestDirectMovesOnce(t *testing.T) {
+	if !nstest.OwnMounts(t) {
+		return
+	}
+	m := newDirectly(t, lan4, byGateway, false, true, DirectPrefix)
+	m.take()
+	near, far := m.connected(at(m.public, 8443))
+	held, err := tcprepair.Hold(far)
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, err := held.State()
+	if err != nil {
+		t.Fatal(err)
+	}
+	frame, err := state.MarshalBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	frame = append(binary.BigEndian.AppendUint32(nil, uint32(len(frame))), frame...)
+	offer := func() (way net.Conn, answer byte) {
+		t.Helper()
+		m.gateway.Do(t, func() (err error) {
+			way, err = net.DialTimeout("tcp", m.agentAt(), polltest.Patience)
+			return err
+		})
+		t.Cleanup(func() { way.Close() })
+		_ = way.SetDeadline(time.Now().Add(polltest.Patience))
+		way = tls.Client(way, &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{identity(ofGateways)}})
+		b := make([]byte, 1)
+		_, err := way.Write(frame)
+		if _, other := io.ReadFull(way, b); err != nil || other != nil {
+			t.Fatal(err, other)
+		}
+		return way, b[0]
+	}
+	first, answer := offer()
+	if answer != moveReady {
+		t.Fatal("the agent refuses the connection")
+	}
+	if _, answer := offer(); answer != moveRefused {
+		t.Error("the agent takes it twice")
+	}
+	first.Close()
+	if far, err = held.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := far.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(near, make([]byte, 1)); err != nil { // a reset would have come before
+		t.Errorf("the client reads %v", err)
+	}
+}
+
+// connected connects the client to an address of the gateway.
+func (m *directly) connected(to netip.AddrPort) (near, far *net.TCPConn) {
+	m.t.Helper()
+	var l *net.TCPListener
+	m.gateway.Do(m.t, func() (err error) {
+		l, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(to))
+		return err
+	})
+	defer l.Close()
+	m.client.Do(m.t, func() (err error) {
+		near, err = net.DialTCP("tcp", nil, net.TCPAddrFromAddrPort(to))
+		return err
+	})
+	far, err := l.AcceptTCP()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.t.Cleanup(func() { near.Close(); far.Close() })
+	for _, c := range []net.Conn{near, far} {
+		_ = c.SetDeadline(time.Now().Add(polltest.Patience))
+	}
+	return near, far
 }
 
 // A connection that the tenant could not answer stays whole: it goes to another address of the site.
