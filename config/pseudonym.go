@@ -350,10 +350,10 @@ func checkSidecarListen(text string) error {
 	return checkListen(text)
 }
 
-// CheckSidecar checks where gateways find a sidecar, HOST:PORT or unix:FILE, or its agent, handoff:HOST:PORT; or
+// CheckSidecar checks where gateways find a sidecar, HOST:PORT or unix:FILE, or its agent, handoff:HOST:PORT or handoff-direct:HOST:PORT; or
 // what a switch leads to, v6:ADDRESS.
 func CheckSidecar(what, text string) error {
-	if agent, ok := strings.CutPrefix(text, gateway.AgentPrefix); ok {
+	if agent, _, ok := gateway.AgentAddress(text); ok {
 		return CheckHostPort(what, agent, "such as handoff:192.0.2.7:4444")
 	}
 	if strings.HasPrefix(text, gateway.V6Prefix) {

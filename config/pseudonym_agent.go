@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"net/netip"
 	"path/filepath"
 	"strings"
 
@@ -12,10 +13,11 @@ import (
 
 // PseudonymAgent is the file of an agent, or the flags of `heddle pseudonym tenant agent`.
 type PseudonymAgent struct {
-	Identity   string `toml:"identity" help:"the <FILE> of the sidecar's private key, which heddle pseudonym tenant key makes" complete:"file"`
-	GatewayKey string `toml:"gateway-key" help:"the <KEY> of the cloud's gateways, as heddle pseudonym gateway-key prints it"`
-	Listen     string `toml:"listen" help:"where gateways come to, <[HOST]:PORT>"`
-	To         string `toml:"to" help:"where the sidecar listens, unix:FILE; or a server that reads the PROXY protocol, <proxy:HOST:PORT> or proxy:unix:FILE"`
+	Identity   string   `toml:"identity" help:"the <FILE> of the sidecar's private key, which heddle pseudonym tenant key makes" complete:"file"`
+	GatewayKey string   `toml:"gateway-key" help:"the <KEY> of the cloud's gateways, as heddle pseudonym gateway-key prints it"`
+	Listen     string   `toml:"listen" help:"where gateways come to, <[HOST]:PORT>"`
+	To         string   `toml:"to" help:"where the sidecar listens, unix:FILE; or a server that reads the PROXY protocol, <proxy:HOST:PORT> or proxy:unix:FILE"`
+	Direct     []string `toml:"direct" help:"the <ADDRESS> of a gateway, from which this machine answers clients itself, past the gateway; each of them if there are several" list:"commas"`
 }
 
 // DefaultPseudonymAgent returns the default settings.
@@ -36,6 +38,9 @@ func (a PseudonymAgent) problems() problems {
 	wrong.add("listen", checkListen(a.Listen))
 	if _, err := a.Gateways(); err != nil {
 		wrong.say("gateway-key", "it is not sha256:HEX", "heddle pseudonym gateway-key prints it where a gateway runs")
+	}
+	if _, err := a.DirectAddresses(); err != nil {
+		wrong.say("direct", err.Error(), "such as 192.0.2.1, as in gateways of the cloud")
 	}
 	server := a.Server()
 	file, ok := netutil.UnixFile(a.To)
@@ -59,6 +64,18 @@ func (a PseudonymAgent) Check() error { return a.problems().first() }
 // Gateways returns the key of the cloud's gateways.
 func (a PseudonymAgent) Gateways() (key ca.KeyID, err error) {
 	return key, key.UnmarshalText([]byte(a.GatewayKey))
+}
+
+// DirectAddresses returns those of gateways from which the machine answers clients.
+func (a PseudonymAgent) DirectAddresses() (all []netip.Addr, err error) {
+	for _, text := range a.Direct {
+		at, err := netip.ParseAddr(text)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, at.Unmap())
+	}
+	return all, nil
 }
 
 // Sidecar returns the file of the sidecar's socket, empty for another server.

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -162,9 +163,12 @@ func TestPseudonymAgent(t *testing.T) {
 		}
 		return LoadPseudonymAgent(file)
 	}
-	a, err := load("gateway-key = \"" + key + "\"\nto = \"unix:/run/news\"\nidentity = \"key.pem\"")
+	a, err := load("gateway-key = \"" + key + "\"\nto = \"unix:/run/news\"\nidentity = \"key.pem\"\ndirect = [\"192.0.2.1\", \"2001:db8::1\"]")
 	if got, bad := a.Gateways(); err != nil || bad != nil || got.String() != key || a.Sidecar() != "/run/news" || a.Listen != ":4444" || a.Identity != filepath.Join(filepath.Dir(file), "key.pem") {
 		t.Errorf("%+v, %v, %v", a, err, bad)
+	}
+	if all, err := a.DirectAddresses(); err != nil || fmt.Sprint(all) != "[192.0.2.1 2001:db8::1]" {
+		t.Errorf("direct %v, %v", all, err)
 	}
 	for to, server := range map[string]string{"proxy:127.0.0.1:4443": "127.0.0.1:4443", "proxy:unix:/run/news": "unix:/run/news"} {
 		if a, err := load("gateway-key = \"" + key + "\"\nto = \"" + to + "\""); err != nil || a.Server() != server || a.Sidecar() != "" {
@@ -172,12 +176,13 @@ func TestPseudonymAgent(t *testing.T) {
 		}
 	}
 	for change, what := range map[string]string{
-		"gateway-key = \"x\"\nto = \"unix:/run/news\"":                           "pseudonym gateway-key prints it",
-		"gateway-key = \"" + key + "\"\nto = \"127.0.0.1:1\"":                    "neither unix:FILE nor proxy:ADDRESS",
-		"gateway-key = \"" + key + "\"\nto = \"proxy:nobody\"":                   "such as proxy:127.0.0.1:4443",
-		"gateway-key = \"" + key + "\"\nto = \"proxy:unix:news\"":                "no whole path",
-		"gateway-key = \"" + key + "\"\nto = \"unix:news\"":                      "no whole path",
-		"gateway-key = \"" + key + "\"\nto = \"unix:/run/news\"\nlisten = \"x\"": "not HOST:PORT",
+		"gateway-key = \"x\"\nto = \"unix:/run/news\"":                             "pseudonym gateway-key prints it",
+		"gateway-key = \"" + key + "\"\nto = \"127.0.0.1:1\"":                      "neither unix:FILE nor proxy:ADDRESS",
+		"gateway-key = \"" + key + "\"\nto = \"proxy:nobody\"":                     "such as proxy:127.0.0.1:4443",
+		"gateway-key = \"" + key + "\"\nto = \"proxy:unix:news\"":                  "no whole path",
+		"gateway-key = \"" + key + "\"\nto = \"unix:news\"":                        "no whole path",
+		"gateway-key = \"" + key + "\"\nto = \"unix:/run/news\"\nlisten = \"x\"":   "not HOST:PORT",
+		"gateway-key = \"" + key + "\"\nto = \"unix:/run/news\"\ndirect = [\"x\"]": "such as 192.0.2.1",
 	} {
 		if _, err := load(change); err == nil || !strings.Contains(err.Error(), what) {
 			t.Errorf("%q: %v", change, err)

@@ -1,8 +1,10 @@
 package lab
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
+	"strings"
 )
 
 // CloudGateway is the public address of the host cloud in [Cloud].
@@ -71,6 +73,41 @@ func BridgedCloud(name string, sites ...string) World {
 		site.Routes[0].Via = near.Addr()
 	}
 	return w
+}
+
+// DirectSite is the address that the site of [PastCloud] has in the network of the isp.
+var DirectSite = netip.MustParseAddr("10.8.0.2")
+
+// PastCloud gives the last site of a world of [OpenCloud] a link of its own to the isp:
+//
+//	+--------+            +-----+                +-------+              +------+
+//	| client |------------| isp |----------------| cloud |--------------| site |
+//	+--------+            +-----+                +-------+              +------+
+//	                         | 10.8.0.1                           10.8.0.2 |
+//	                         +---------------------------------------------+
+//
+// After [Host.AnswerPast] it answers from an address of the cloud by that one.
+func PastCloud(w World) World {
+	site := w.Hosts[len(w.Hosts)-1].Name
+	w.Links = append(w.Links, LinkSpec{Name: "past", A: End{"isp", "past", prefixes("10.8.0.1/24")}, B: End{site, "past", prefixes(DirectSite.String() + "/24")}})
+	return w
+}
+
+// AnswerPast has the site of [PastCloud] take packets of TCP and ICMP to an address of the host cloud, and lead what comes from it to the isp.
+func (h *Host) AnswerPast(ctx context.Context, address netip.Addr) error {
+	const takes, leads = "4444", "4445" // tables
+	for _, args := range []string{
+		"route add local %v dev lo table " + takes, "rule add iif cloud to %v ipproto tcp lookup " + takes, "rule add iif cloud to %v ipproto icmp lookup " + takes,
+		"route add default via 10.8.0.1 table " + leads, "rule add from %v lookup " + leads,
+	} {
+		if strings.Contains(args, "%v") {
+			args = fmt.Sprintf(args, address)
+		}
+		if out, err := h.Command(ctx, "ip", strings.Fields(args)...).CombinedOutput(); err != nil {
+			return fmt.Errorf("host %s: ip %s: %w: %s", h.spec.Name, args, err, out)
+		}
+	}
+	return nil
 }
 
 // CloudPrefix has the pseudo-addresses of a cloud of [WithIPv6].

@@ -2,6 +2,7 @@ package pseudonym
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -51,7 +52,7 @@ func movingWorldTo(t *testing.T, of lab.World, serve func(*world), site func(*wo
 		t.Fatal(err)
 	}
 	w.set(`# gateway-mode = "auto"`, `gateway-mode = "handoff"`, `# metrics = "127.0.0.1:9480"`, `metrics = "`+gatewayMetrics+`"`)
-	inside := w.Host("news").Addrs()
+	inside := slices.DeleteFunc(w.Host("news").Addrs(), func(a netip.Addr) bool { return a == lab.DirectSite }) // no gateway comes there
 	at := netip.AddrPortFrom(inside[0], 4444)
 	if len(inside) > 1 {
 		w.set(fmt.Sprintf("gateways = [%q]", gateway), fmt.Sprintf("gateways = [%q, %q]", gateway, lab.CloudGateway6))
@@ -62,7 +63,7 @@ func movingWorldTo(t *testing.T, of lab.World, serve func(*world), site func(*wo
 	s := w.cloud.At("news", news, inside[0])
 	s.Socket = filepath.Join(t.TempDir(), "sidecar")
 	for _, a := range inside {
-		s.Addresses = append(s.Addresses, "handoff:"+netip.AddrPortFrom(a, at.Port()).String())
+		s.Addresses = append(s.Addresses, cmp.Or(w.handoff, "handoff:")+netip.AddrPortFrom(a, at.Port()).String())
 	}
 	if err := w.cloud.Enrol(t.Context(), s); err != nil {
 		t.Fatal(err)

@@ -37,6 +37,7 @@ type world struct {
 	cloud    *peer.Cloud
 	dir      string // of the cloud's files
 	sidecars map[string]*peer.Process
+	handoff  string // begins the addresses of agents, other than handoff:
 }
 
 // text is what each site says.

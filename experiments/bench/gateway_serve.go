@@ -19,6 +19,9 @@ import (
 // agentPort is the agent's on the site's machine.
 const agentPort = 4444
 
+// directPort is that of the one that answers past the gateway.
+const directPort = 4445
+
 // movedSite is the address of the site's machine to which connections are handed over. It is another than that of the ways without a gateway, so
 // that entries of the switch for a client's port do not meet other connections from that port.
 var movedSite = netip.MustParseAddr("10.9.1.3")
@@ -57,7 +60,7 @@ func (g *gatewayServers) start(ctx context.Context, wanted []string) error {
 		return err
 	}
 	g.own = map[string]peer.Pseudonym{}
-	for _, add := range []func(context.Context, []string) error{g.addRelayed, g.addPassed, g.addMoved, g.addLed, g.startRelays} {
+	for _, add := range []func(context.Context, []string) error{g.addRelayed, g.addPassed, g.addMoved, g.addDirect, g.addLed, g.startRelays} {
 		if err := add(ctx, wanted); err != nil {
 			return err
 		}
@@ -134,6 +137,22 @@ func (g *gatewayServers) addMoved(ctx context.Context, wanted []string) (err err
 	s.Socket, s.Addresses = filepath.Join(g.work, "moved"), []string{"handoff:" + agent.String()}
 	if g.ways[wayHandoff], err = g.add(ctx, s); err == nil {
 		_, err = g.cloud.Agent(ctx, s, agent)
+	}
+	return err
+}
+
+// addDirect adds the site with an agent that answers past the gateway.
+func (g *gatewayServers) addDirect(ctx context.Context, wanted []string) (err error) {
+	if !slices.Contains(wanted, wayPast) {
+		return nil
+	}
+	if err := g.Host("site").AnswerPast(ctx, lab.CloudGateway); err != nil {
+		return err
+	}
+	s, agent := g.site(wayPast, "site"), netip.AddrPortFrom(movedSite, directPort)
+	s.Socket, s.Addresses = filepath.Join(g.work, "direct"), []string{"handoff-direct:" + agent.String()}
+	if g.ways[wayPast], err = g.add(ctx, s); err == nil {
+		_, err = g.cloud.Agent(ctx, s, agent, "--direct", lab.CloudGateway.String())
 	}
 	return err
 }

@@ -15,7 +15,7 @@ import (
 
 // Each mode leads to its site, and what the process of the gateway takes for large objects is counted.
 func TestGatewayModes(t *testing.T) {
-	top := raised(t, gatewayObject(true), "object/10MiB/proxy", "object/10MiB/fdpass", "object/10MiB/handoff", "object/10MiB/v6")
+	top := raised(t, gatewayObject(true), "object/10MiB/proxy", "object/10MiB/fdpass", "object/10MiB/handoff", "object/10MiB/handoff-direct", "object/10MiB/v6")
 	measuresObjects(t, top)
 	m, err := openBPFRules(top.stage.Host("cloud"))
 	if err != nil {

@@ -1,9 +1,11 @@
 package cloud
 
 import (
+	"cmp"
 	"crypto/ed25519"
 	"crypto/tls"
 	"crypto/x509"
+	"net"
 	"time"
 
 	"heddle/internal/errhint"
@@ -124,6 +126,20 @@ func openKind(o Options) (gateway.Switch, error) {
 	}
 	o.Log.Info("nftables lead connections that move, and not BPF, which takes more of them a second", "error", err, "hint", errhint.Of(err))
 	return instead, nil
+}
+
+// CheckDirect reports why this machine could not lead connections to an agent that answers directly, or nil.
+func CheckDirect(o Options, agent string) error {
+	at, err := net.ResolveTCPAddr("tcp", agent)
+	if err != nil {
+		return err
+	}
+	if o.SwitchAt == "" { // that one's kind is not known here
+		if kind, err := CheckSwitch(o); err != nil || kind != lead.BPF {
+			return cmp.Or(err, gateway.ErrNotDirect)
+		}
+	}
+	return bpfswitch.CheckDirect(at.AddrPort().Addr().Unmap())
 }
 
 // CheckSwitch returns the kind of switch that this machine would lead connections by that move. It changes nothing. With a switch in another process it

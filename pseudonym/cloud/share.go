@@ -83,15 +83,32 @@ func (s *shared) Close() {
 
 // Lead implements [gateway.Switch].
 func (s *shared) Lead(client, gateway, tenant netip.AddrPort) error {
-	if err := s.table.Lead(client, gateway, tenant); err != nil {
+	return s.put(database.Move{Client: client, Gateway: gateway, Tenant: tenant})
+}
+
+// LeadDirect is [shared.Lead] to a tenant that answers directly.
+func (s *shared) LeadDirect(client, gateway, tenant netip.AddrPort) error {
+	return s.put(database.Move{Client: client, Gateway: gateway, Tenant: tenant, Direct: true})
+}
+
+// put leads a connection that others have not, and notes it later.
+func (s *shared) put(m database.Move) error {
+	if err := s.leads(m); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.new) < mostNew {
-		s.new[ends{client, gateway}] = database.Move{Client: client, Gateway: gateway, Tenant: tenant}
+		s.new[ends{m.Client, m.Gateway}] = m
 	}
 	return nil
+}
+
+func (s *shared) leads(m database.Move) error {
+	if m.Direct {
+		return gateway.LeadDirect(s.table, m.Client, m.Gateway, m.Tenant)
+	}
+	return s.table.Lead(m.Client, m.Gateway, m.Tenant)
 }
 
 func (s *shared) run(ctx context.Context) {
@@ -155,7 +172,7 @@ func (s *shared) look(ctx context.Context) error {
 	for _, m := range all {
 		has, err := s.table.Touch(m.Client, m.Gateway, m.Tenant, touchAfter)
 		if err == nil && !has {
-			err = s.table.Lead(m.Client, m.Gateway, m.Tenant)
+			err = s.leads(m)
 		}
 		if err != nil { // such as one of IPv6, which this machine may not route
 			failed = err
@@ -176,7 +193,7 @@ func (s *shared) renew(ctx context.Context, since time.Time) error {
 		touched := s.learnt[of]
 		switch {
 		case c.Last.After(touched.Add(time.Second)) && c.Last.After(since):
-			all = append(all, database.Move{Client: c.Client, Gateway: c.Gateway, Tenant: c.Tenant})
+			all = append(all, database.Move{Client: c.Client, Gateway: c.Gateway, Tenant: c.Tenant, Direct: c.Direct})
 		case !touched.IsZero():
 			learnt[of] = touched
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"heddle/pseudonym/database"
+	"heddle/pseudonym/gateway"
 	"heddle/pseudonym/gateway/lead"
 )
 
@@ -33,6 +34,16 @@ func (f *fakeTable) Lead(client, gateway, tenant netip.AddrPort) error {
 	f.entries[ends{client, gateway}] = lead.Connection{Client: client, Gateway: gateway, Tenant: tenant, Last: time.Now()}
 	return nil
 }
+
+func (f *fakeTable) LeadDirect(client, gateway, tenant netip.AddrPort) error {
+	fakes.Lock()
+	defer fakes.Unlock()
+	f.entries[ends{client, gateway}] = lead.Connection{Client: client, Gateway: gateway, Tenant: tenant, Direct: true, Last: time.Now()}
+	return nil
+}
+
+// indirect is a switch that leads nothing directly.
+type indirect struct{ table }
 
 func (f *fakeTable) Each(do func(lead.Connection) error) error {
 	fakes.Lock()
@@ -192,6 +203,34 @@ func TestSwitchesShare(t *testing.T) {
 		}
 		if log.Len() > 0 {
 			t.Error(log)
+		}
+	})
+}
+
+// A connection whose tenant answers directly is led so by others, also after it was noted again, and by none that cannot.
+func TestSwitchesShareDirect(t *testing.T) {
+	sharing(t, func(t *testing.T, db *fakeMoves, log *strings.Builder, join func(*fakeTable) *shared) {
+		near, far, late := &fakeTable{}, &fakeTable{}, &fakeTable{}
+		first := join(near)
+		join(far)
+		if err := first.LeadDirect(shareOne.client, shareOne.gateway, tenantA); err != nil {
+			t.Fatal(err)
+		}
+		pass(2 * time.Second)
+		near.packet(shareOne)
+		pass(2 * renewEvery)
+		join(late)
+		for _, f := range []*fakeTable{far, late} {
+			if c := f.entries[shareOne]; c.Tenant != tenantA || !c.Direct {
+				t.Errorf("another switch leads %+v", c)
+			}
+		}
+		old := &fakeTable{entries: map[ends]lead.Connection{}}
+		other := share(indirect{old}, db, slog.New(slog.NewTextHandler(log, nil)))
+		t.Cleanup(other.Close)
+		synctest.Wait()
+		if err := other.LeadDirect(shareTwo.client, shareTwo.gateway, tenantB); !errors.Is(err, gateway.ErrNotDirect) || len(old.entries) > 0 || !strings.Contains(log.String(), "leads no packets to sites that answer directly") {
+			t.Errorf("%v; it leads %v\n%s", err, old.entries, log)
 		}
 	})
 }

@@ -9,7 +9,10 @@ import (
 )
 
 // Move is a connection that a switch leads to a tenant's machine.
-type Move struct{ Client, Gateway, Tenant netip.AddrPort }
+type Move struct {
+	Client, Gateway, Tenant netip.AddrPort
+	Direct                  bool // the tenant answers the client past the switch
+}
 
 // movesAtOnce is how many moves one statement writes.
 const movesAtOnce = 1000
@@ -29,11 +32,11 @@ func (d *DB) PutMoves(ctx context.Context, by string, all []Move) error {
 		all = all[len(some):]
 		args, rows := []any{by}, make([]string, len(some))
 		for i, m := range some {
-			rows[i] = fmt.Sprintf(`($%d, $%d, $%d, $1, %s)`, len(args)+1, len(args)+2, len(args)+3, d.clock())
-			args = append(args, m.Client.String(), m.Gateway.String(), m.Tenant.String())
+			rows[i] = fmt.Sprintf(`($%d, $%d, $%d, $%d, $1, %s)`, len(args)+1, len(args)+2, len(args)+3, len(args)+4, d.clock())
+			args = append(args, m.Client.String(), m.Gateway.String(), m.Tenant.String(), m.Direct)
 		}
-		_, err := d.sql.ExecContext(ctx, `INSERT INTO moves (client, gateway, tenant, switch, seen) VALUES `+strings.Join(rows, `, `)+
-			` ON CONFLICT (client, gateway) DO UPDATE SET tenant = excluded.tenant, switch = excluded.switch, seen = excluded.seen`, args...)
+		_, err := d.sql.ExecContext(ctx, `INSERT INTO moves (client, gateway, tenant, direct, switch, seen) VALUES `+strings.Join(rows, `, `)+
+			` ON CONFLICT (client, gateway) DO UPDATE SET tenant = excluded.tenant, direct = excluded.direct, switch = excluded.switch, seen = excluded.seen`, args...)
 		if err != nil {
 			return err
 		}
@@ -47,17 +50,17 @@ func (d *DB) Moves(ctx context.Context, not string, since time.Time) (all []Move
 	if err := d.sql.QueryRowContext(ctx, `SELECT `+d.clock()).Scan(&seconds); err != nil {
 		return nil, now, err
 	}
-	rows, err := d.sql.QueryContext(ctx, `SELECT client, gateway, tenant FROM moves WHERE seen >= $1 AND switch <> $2`, since.Unix(), not)
+	rows, err := d.sql.QueryContext(ctx, `SELECT client, gateway, tenant, direct FROM moves WHERE seen >= $1 AND switch <> $2`, since.Unix(), not)
 	if err != nil {
 		return nil, now, err
 	}
 	defer rows.Close()
 	for rows.Next() {
 		var text [3]string
-		if err := rows.Scan(&text[0], &text[1], &text[2]); err != nil {
+		var m Move
+		if err := rows.Scan(&text[0], &text[1], &text[2], &m.Direct); err != nil {
 			return nil, now, err
 		}
-		var m Move
 		for i, to := range []*netip.AddrPort{&m.Client, &m.Gateway, &m.Tenant} {
 			if *to, err = netip.ParseAddrPort(text[i]); err != nil {
 				return nil, now, fmt.Errorf("a connection in the database: %w", err)

@@ -8,7 +8,7 @@ import (
 )
 
 func moveOf(client string, tenant byte) Move {
-	return Move{netip.MustParseAddrPort(client), netip.MustParseAddrPort("192.0.2.1:443"), netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 9, 1, tenant}), 443)}
+	return Move{Client: netip.MustParseAddrPort(client), Gateway: netip.MustParseAddrPort("192.0.2.1:443"), Tenant: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 9, 1, tenant}), 443)}
 }
 
 // A switch learns of the connections of others, and of changes, until nobody sees them any more.
@@ -20,7 +20,7 @@ func TestMoves(t *testing.T) {
 			many = append(many, moveOf(fmt.Sprintf("198.51.100.2:%d", 1000+i), 2))
 		}
 		six := moveOf("198.51.100.2:1", 2)
-		six.Client = netip.MustParseAddrPort("[2001:db8::1]:1")
+		six.Client, six.Direct = netip.MustParseAddrPort("[2001:db8::1]:1"), true
 		many = append(many, six)
 		if err := d.PutMoves(ctx, "first", many); err != nil {
 			t.Fatal(err)
@@ -43,6 +43,7 @@ func TestMoves(t *testing.T) {
 			t.Errorf("%d of the future, %v", len(all), err)
 		}
 		changed := moveOf("198.51.100.2:1000", 3) // a client uses its port again
+		changed.Direct = true
 		if err := other.PutMoves(ctx, "second", []Move{changed}); err != nil {
 			t.Fatal(err)
 		}

@@ -5,13 +5,15 @@ import (
 	"crypto/tls"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
+	"sync"
 	"time"
 
 	"heddle/internal/connlimit"
+	"heddle/internal/errhint"
 	"heddle/internal/netutil"
 	"heddle/internal/tcprepair"
 	"heddle/pseudonym/ca"
@@ -24,8 +26,10 @@ type Agent struct {
 	Gateways ca.KeyID        // the key of the gateways
 	Sidecar  string          // FILE of its unix socket
 	Server   string          // in place of a sidecar: HOST:PORT or unix:FILE of a server that reads the PROXY protocol
+	Direct   []netip.Addr    // of gateways, whose clients this machine answers from these addresses itself
 	Log      *slog.Logger
 
+	moving  sync.Map // the ends of connections that move here now, as [2]netip.AddrPort
 	sidecar ways[struct{}]
 	relayed *connlimit.Places // connections to Server
 }
@@ -45,7 +49,10 @@ const (
 	greetFor = 5 * time.Second // the handshake of a gateway
 )
 
-var errGateway = errors.New("it is no connection that a gateway moves")
+var (
+	errGateway = errors.New("it is no connection that a gateway moves")
+	errTwice   = errors.New("the same connection moves here already")
+)
 
 // Serve serves gateways until ctx ends.
 func (a *Agent) Serve(ctx context.Context, l net.Listener) error {
@@ -75,9 +82,14 @@ func (a *Agent) take(ctx context.Context, way net.Conn) error {
 	if err != nil {
 		return err
 	}
-	held, to, err := a.prepare(ctx, way, s)
+	of := [2]netip.AddrPort{s.Local, s.Remote}
+	_, twice := a.moving.LoadOrStore(of, true)
+	if !twice {
+		defer a.moving.Delete(of)
+	}
+	held, to, err := a.prepare(ctx, way, s, twice)
 	if err != nil {
-		a.Log.Warn("a connection cannot be taken over", "error", err)
+		a.Log.Warn("a connection cannot be taken over", "error", err, "hint", errhint.Of(err))
 		_, err := way.Write([]byte{moveRefused})
 		return err
 	}
@@ -114,14 +126,21 @@ func readMove(way net.Conn) (s tcprepair.State, err error) {
 }
 
 // prepare makes a socket for a connection, and tells its receiver what the client said, so that this works on the answer meanwhile.
-func (a *Agent) prepare(ctx context.Context, way net.Conn, s tcprepair.State) (*tcprepair.Held, receiver, error) {
-	if own := netutil.AddrPort(way.LocalAddr()).Addr(); s.Local.Addr() != own {
-		return nil, nil, fmt.Errorf("it is one of %v, and this is %v", s.Local, own)
+func (a *Agent) prepare(ctx context.Context, way net.Conn, s tcprepair.State, twice bool) (*tcprepair.Held, receiver, error) {
+	if twice { // restore must not end a socket with which the connection may go on
+		return nil, nil, errTwice
+	}
+	own := netutil.AddrPort(way.LocalAddr()).Addr()
+	direct := s.Local.Addr() != own
+	if direct {
+		if err := a.answers(s, own, netutil.AddrPort(way.RemoteAddr()).Addr()); err != nil {
+			return nil, nil, err
+		}
 	}
 	// A silent socket gives nobody what it received, so that goes with the message.
 	said := s.Receive[:min(len(s.Receive), passMost)]
 	s.Receive, s.Received = s.Receive[len(said):], s.Received+uint32(len(said))
-	held, err := tcprepair.Restore(s, tcprepair.Options{})
+	held, err := restore(s, direct)
 	if err != nil {
 		return nil, nil, err
 	}

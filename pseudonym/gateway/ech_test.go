@@ -57,7 +57,7 @@ func siteAt(t *testing.T, l net.Listener, issuer *ca.Issuer, name string, edit f
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- netutil.Serve(ctx, Introduced(l, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("10.9.1.1/32"), netip.MustParsePrefix("fd09::1/128")}), func(raw net.Conn) {
+		ended <- netutil.Serve(ctx, Introduced(l, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("10.9.1.1/32"), netip.MustParsePrefix("fd09::1/128"), netip.MustParsePrefix("203.0.113.2/32")}), func(raw net.Conn) {
 			go func() {
 				c := tls.Server(raw, config)
 				defer c.Close()

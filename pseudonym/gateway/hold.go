@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/netip"
 
+	"heddle/internal/errhint"
 	"heddle/internal/netutil"
 	"heddle/internal/tcprepair"
 	"heddle/pseudonym/gateway/lead"
@@ -16,6 +17,24 @@ type Switch interface {
 	Lead(client, gateway, tenant netip.AddrPort) error
 }
 
+// directSwitch is a switch that can also lead what the client sends to the tenant's machine as it is. The tenant has the gateway's address too, and answers
+// the client past this machine.
+type directSwitch interface {
+	LeadDirect(client, gateway, tenant netip.AddrPort) error
+}
+
+// ErrNotDirect says that a switch cannot lead packets to tenants that answer directly.
+var ErrNotDirect error = &errhint.Error{What: "the switch", Why: "it leads no packets to sites that answer directly", Hint: `let it be gateway-switch = "bpf"`}
+
+// LeadDirect has a switch lead a connection to a tenant that answers directly. It fails with [ErrNotDirect] if the switch is of another kind.
+func LeadDirect(by Switch, client, gateway, tenant netip.AddrPort) error {
+	d, can := by.(directSwitch)
+	if !can {
+		return ErrNotDirect
+	}
+	return d.LeadDirect(client, gateway, tenant)
+}
+
 // Holder holds connections that move.
 type Holder interface {
 	// Hold begins a move: the connection ignores what arrives from then on, and nobody may use it. If Hold fails, it goes on.
@@ -26,6 +45,8 @@ type Holder interface {
 type Hold interface {
 	// Lead leads the connection's packets to a tenant's machine, which has it too.
 	Lead(tenant netip.AddrPort) error
+	// LeadDirect is Lead to a machine that has the connection with this machine's address, and answers the client itself.
+	LeadDirect(tenant netip.AddrPort) error
 	// Resume lets the connection go on at this machine. If it fails, the connection is lost.
 	Resume() error
 	// Reset breaks the connection off, as no machine can go on with it. The client gets a reset, unless a tenant's machine has spoken to it.
@@ -55,6 +76,10 @@ type holdHere struct {
 
 func (h *holdHere) Lead(tenant netip.AddrPort) error {
 	return h.leads.Lead(h.client, h.gateway, tenant)
+}
+
+func (h *holdHere) LeadDirect(tenant netip.AddrPort) error {
+	return LeadDirect(h.leads, h.client, h.gateway, tenant)
 }
 
 func (h *holdHere) Resume() error {

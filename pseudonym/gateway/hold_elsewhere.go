@@ -34,6 +34,7 @@ type holdAnswer struct {
 const (
 	holdBegin  = "hold"
 	holdLead   = "lead"
+	holdDirect = "lead-direct"
 	holdResume = "resume"
 	holdReset  = "reset"
 	holdClose  = "close"
@@ -133,6 +134,10 @@ func (h *holdElsewhere) Lead(tenant netip.AddrPort) error {
 	return h.ask(holdAsk{holdLead, tenant})
 }
 
+func (h *holdElsewhere) LeadDirect(tenant netip.AddrPort) error {
+	return h.ask(holdAsk{holdDirect, tenant})
+}
+
 func (h *holdElsewhere) Resume() error {
 	return errors.Join(h.ask(holdAsk{Do: holdResume}), h.way.Close())
 }
@@ -193,8 +198,12 @@ func serveHold(way net.Conn, by Holder) error {
 			break
 		}
 		switch {
-		case a.Do == holdLead && !led:
-			failed := held.Lead(a.Tenant)
+		case (a.Do == holdLead || a.Do == holdDirect) && !led:
+			lead := held.Lead
+			if a.Do == holdDirect {
+				lead = held.LeadDirect
+			}
+			failed := lead(a.Tenant)
 			led = failed == nil
 			err = answerHold(way, failed)
 		case a.Do == holdResume && !led: // else the tenant may speak already

@@ -43,9 +43,12 @@ func (n *recorder) note(call string) error {
 
 func (n *recorder) Hold(c *net.TCPConn) (Hold, error) { return n, n.note("hold") }
 func (n *recorder) Lead(tenant netip.AddrPort) error  { return n.note("lead " + tenant.String()) }
-func (n *recorder) Resume() error                     { return n.note("resume") }
-func (n *recorder) Reset() error                      { return n.note("reset") }
-func (n *recorder) Close() error                      { return n.note("close") }
+func (n *recorder) LeadDirect(tenant netip.AddrPort) error {
+	return n.note("lead-direct " + tenant.String())
+}
+func (n *recorder) Resume() error { return n.note("resume") }
+func (n *recorder) Reset() error  { return n.note("reset") }
+func (n *recorder) Close() error  { return n.note("close") }
 
 func (n *recorder) await(t *testing.T, want ...string) {
 	t.Helper()
@@ -90,9 +93,10 @@ func TestHoldElsewhere(t *testing.T) {
 		does func(h *holdElsewhere) error
 		want []string
 	}{
-		"moves": {func(h *holdElsewhere) error { return errors.Join(h.Lead(holdTenant), h.Close()) }, []string{"lead " + holdTenant.String(), "close"}},
-		"stays": {func(h *holdElsewhere) error { return h.Resume() }, []string{"resume"}},
-		"ends":  {func(h *holdElsewhere) error { return h.way.Close() }, []string{"resume"}},
+		"moves":          {func(h *holdElsewhere) error { return errors.Join(h.Lead(holdTenant), h.Close()) }, []string{"lead " + holdTenant.String(), "close"}},
+		"moves directly": {func(h *holdElsewhere) error { return errors.Join(h.LeadDirect(holdTenant), h.Close()) }, []string{"lead-direct " + holdTenant.String(), "close"}},
+		"stays":          {func(h *holdElsewhere) error { return h.Resume() }, []string{"resume"}},
+		"ends":           {func(h *holdElsewhere) error { return h.way.Close() }, []string{"resume"}},
 		"ends after it leads": {func(h *holdElsewhere) error { return errors.Join(h.Lead(holdTenant), h.way.Close()) },
 			[]string{"lead " + holdTenant.String(), "reset"}},
 		"loses it": {func(h *holdElsewhere) error { return errors.Join(h.Lead(holdTenant), h.Reset()) }, []string{"lead " + holdTenant.String(), "reset"}},

@@ -26,8 +26,20 @@ func Modes() []string {
 	return []string{string(Auto), string(V6), string(Handoff), string(Pass), string(Relay)}
 }
 
-// AgentPrefix begins the address of a tenant's agent.
-const AgentPrefix = "handoff:"
+// AgentPrefix begins the address of a tenant's agent, and DirectPrefix that of one which answers clients past the gateway's machine.
+const (
+	AgentPrefix  = "handoff:"
+	DirectPrefix = "handoff-direct:"
+)
+
+// AgentAddress returns where an agent listens, HOST:PORT, and whether it answers directly; or false if an address is none of an agent.
+func AgentAddress(address string) (at string, direct, ok bool) {
+	if at, ok = strings.CutPrefix(address, DirectPrefix); ok {
+		return at, true, true
+	}
+	at, ok = strings.CutPrefix(address, AgentPrefix)
+	return at, false, ok
+}
 
 // V6Prefix begins the address of IPv6 that a switch leads packets to pseudo-addresses of a tenant to.
 const V6Prefix = "v6:"
@@ -45,16 +57,22 @@ func V6Address(addresses []string) (netip.Addr, bool) {
 
 // Moves reports whether the addresses of a tenant have that of an agent, to which connections move.
 func Moves(addresses []string) bool {
-	return slices.ContainsFunc(addresses, func(a string) bool { return strings.HasPrefix(a, AgentPrefix) })
+	return slices.ContainsFunc(addresses, func(a string) bool {
+		_, _, ok := AgentAddress(a)
+		return ok
+	})
 }
 
-// split returns the addresses of agents, HOST:PORT, and those of sidecars, as far as a mode takes them.
-func (p Place) split(m Mode) (agents, sidecars []string) {
+// waysTo are the addresses of a tenant that a mode takes: those of agents, HOST:PORT, and of sidecars.
+type waysTo struct{ direct, agents, sidecars []string }
+
+// split returns the addresses that a mode takes.
+func (p Place) split(m Mode) (to waysTo) {
 	if p.Key == (ca.KeyID{}) {
-		return nil, p.Addresses
+		return waysTo{sidecars: p.Addresses}
 	}
 	for _, a := range p.Addresses {
-		agent, moves := strings.CutPrefix(a, AgentPrefix)
+		agent, direct, moves := AgentAddress(a)
 		_, passes := netutil.UnixFile(a)
 		if strings.HasPrefix(a, V6Prefix) {
 			continue
@@ -68,11 +86,13 @@ func (p Place) split(m Mode) (agents, sidecars []string) {
 		}
 		switch {
 		case !slices.Contains([]Mode{"", Auto, kind}, m):
+		case direct:
+			to.direct = append(to.direct, agent)
 		case moves:
-			agents = append(agents, agent)
+			to.agents = append(to.agents, agent)
 		default:
-			sidecars = append(sidecars, a)
+			to.sidecars = append(to.sidecars, a)
 		}
 	}
-	return agents, sidecars
+	return to
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"heddle/internal/dial"
+	"heddle/internal/errhint"
 	"heddle/internal/netutil"
 	"heddle/internal/tcprepair"
 	"heddle/pseudonym/ca"
@@ -44,8 +45,9 @@ type Mover struct {
 
 // agentKind are the agents that can take over a connection: those of a tenant, at addresses of one family.
 type agentKind struct {
-	key ca.KeyID
-	v6  bool
+	key    ca.KeyID
+	v6     bool
+	direct bool // they answer past the gateway's machine
 }
 
 var (
@@ -71,8 +73,13 @@ func (m *Mover) Begin() error {
 
 // handOver moves a connection to an agent of a tenant. If it does not, it returns the addresses of the tenant's sidecars, and why, if the client is why.
 func (g *Gateway) handOver(ctx context.Context, c net.Conn, to Place, first greeting) (sidecars []string, done bool, why error) {
-	agents, sidecars := to.split(g.o.Mode)
-	moved, err := g.o.Mover.move(ctx, c, agents, to.Key, first, len(sidecars) > 0)
+	by := to.split(g.o.Mode)
+	agents, sidecars := slices.Concat(by.direct, by.agents), by.sidecars
+	moved, err := g.o.Mover.move(ctx, c, by.direct, agentKind{key: to.Key, direct: true}, first, len(by.agents)+len(sidecars) > 0)
+	if !moved && len(by.agents) > 0 && !errors.Is(err, errLost) {
+		g.sayNotDirect(by.direct, err)
+		moved, err = g.o.Mover.move(ctx, c, by.agents, agentKind{key: to.Key}, first, len(sidecars) > 0)
+	}
 	if moved {
 		g.note(func(n *Counts) { n.done(first).Moved++ })
 		return nil, true, nil
@@ -85,13 +92,20 @@ func (g *Gateway) handOver(ctx context.Context, c net.Conn, to Place, first gree
 		g.family.Do(func() { g.stay(err, "name an agent of that family too: tenant add --address handoff:ADDRESS") })
 		return sidecars, false, err
 	case err != nil && !errors.Is(err, errStays):
-		g.o.Log.Warn("a connection does not move", "agents", agents, "error", err)
+		g.o.Log.Warn("a connection does not move", "agents", agents, "error", err, "hint", errhint.Of(err))
 	}
 	if errors.Is(err, errLost) {
 		g.note(func(n *Counts) { n.Failed++ })
 		return nil, true, nil
 	}
 	return sidecars, false, nil
+}
+
+// sayNotDirect says why a connection is handed over so that the answers pass the gateway's machine.
+func (g *Gateway) sayNotDirect(agents []string, err error) {
+	if len(agents) > 0 && !errors.Is(err, errStays) && !errors.Is(err, errAgain) && !errors.Is(err, errFamily) {
+		g.o.Log.Warn("a connection does not move to a site that answers directly", "agents", agents, "error", err, "hint", errhint.Of(err))
+	}
 }
 
 // stay says why some connections do not move. It names no site: it is said once, whatever site comes first.
@@ -103,11 +117,11 @@ func (g *Gateway) stay(why error, hint string) {
 	g.o.Log.Warn("some connections do not move to agents", "error", why, "then", then, "hint", hint)
 }
 
-// move moves a client's connection to one of a tenant's agents. Unless it fails with errLost, a connection that did not move goes on here, where it
+// move moves a client's connection to one of a tenant's agents, which are of a kind but for the family. Unless it fails with errLost, a connection that did not move goes on here, where it
 // may be relayed.
-func (m *Mover) move(ctx context.Context, c net.Conn, agents []string, key ca.KeyID, first greeting, relays bool) (moved bool, err error) {
+func (m *Mover) move(ctx context.Context, c net.Conn, agents []string, of agentKind, first greeting, relays bool) (moved bool, err error) {
 	conn, whole := under(c).(*net.TCPConn)
-	of := agentKind{key, netutil.AddrPort(c.RemoteAddr()).Addr().Is6()}
+	of.v6 = netutil.AddrPort(c.RemoteAddr()).Addr().Is6()
 	if m == nil || len(agents) == 0 || !whole {
 		return false, errStays
 	}
@@ -128,7 +142,7 @@ func (m *Mover) move(ctx context.Context, c net.Conn, agents []string, key ca.Ke
 		if err != nil {
 			return false, err
 		}
-		held, err := moveBy(holder, conn, way, first, patience(agents, relays))
+		held, err := moveBy(holder, conn, way, of.direct, first, patience(agents, relays))
 		if err == nil || errors.Is(err, errAgent) || errors.Is(err, errFamily) {
 			m.idle.keep(of, way)
 			if held != nil {
@@ -168,7 +182,7 @@ func patience(agents []string, relays bool) time.Duration {
 }
 
 // moveBy moves a connection to the agent at the other end of way, which may be silent for so long. It returns the old side, which the caller closes.
-func moveBy(holder Holder, c *net.TCPConn, way net.Conn, first greeting, within time.Duration) (Hold, error) {
+func moveBy(holder Holder, c *net.TCPConn, way net.Conn, direct bool, first greeting, within time.Duration) (Hold, error) {
 	if netutil.AddrPort(c.RemoteAddr()).Addr().Is4() != netutil.AddrPort(way.RemoteAddr()).Addr().Is4() {
 		return nil, errFamily
 	}
@@ -176,8 +190,12 @@ func moveBy(holder Holder, c *net.TCPConn, way net.Conn, first greeting, within 
 	if err != nil {
 		return nil, err
 	}
-	tenant, err := offer(c, way, first.send, within)
-	if err == nil {
+	tenant, err := offer(c, way, direct, first.send, within)
+	switch {
+	case err != nil:
+	case direct:
+		err = held.LeadDirect(tenant)
+	default:
 		err = held.Lead(tenant)
 	}
 	if err != nil {
@@ -193,8 +211,8 @@ func moveBy(holder Holder, c *net.TCPConn, way net.Conn, first greeting, within 
 }
 
 // offer sends the state of a connection that is held to an agent, with what the gateway read of it, until the agent is ready. It returns the agent's
-// address for the connection.
-func offer(c *net.TCPConn, way net.Conn, hello []byte, within time.Duration) (tenant netip.AddrPort, err error) {
+// address for the connection, which the connection itself gets unless the agent answers directly.
+func offer(c *net.TCPConn, way net.Conn, direct bool, hello []byte, within time.Duration) (tenant netip.AddrPort, err error) {
 	s, err := tcprepair.StateOf(c)
 	if err != nil {
 		return tenant, err
@@ -202,7 +220,9 @@ func offer(c *net.TCPConn, way net.Conn, hello []byte, within time.Duration) (te
 	// An encrypted hello gives way to the one in it, which is shorter or longer. What the client sends next has the same number anyway.
 	s.Receive, s.Received = slices.Concat(hello, s.Receive), s.Received-uint32(len(hello))
 	tenant = netip.AddrPortFrom(netutil.AddrPort(way.RemoteAddr()).Addr(), s.Local.Port())
-	s.Local = tenant
+	if !direct {
+		s.Local = tenant
+	}
 	state, err := s.MarshalBinary()
 	if err == nil && len(state) > moveMost {
 		err = tcprepair.ErrTooLarge

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -31,8 +30,6 @@ import (
 	"heddle/internal/polltest"
 	"heddle/pseudonym"
 	"heddle/pseudonym/ca"
-	"heddle/pseudonym/ca/catest"
-	"heddle/pseudonym/ech"
 )
 
 // moving is a client, a gateway that routes, and a tenant with an agent and a sidecar.
@@ -121,42 +118,7 @@ func newMovingBy(t *testing.T, in places, relays bool, by int, edit func(*tls.Co
 	})
 	m.tap = m.gateway.Tap(t, m.count, "net", "site")
 
-	issuer, root := catest.NewIssuer(t, string(zone))
-	m.config = &tls.Config{ServerName: zone.Name(m.label), RootCAs: x509.NewCertPool(), NextProtos: []string{"who"}, MinVersion: tls.VersionTLS13}
-	m.config.RootCAs.AddCert(root)
-	file, inside := listenSidecar(t)
-	siteAt(t, inside, issuer, zone.Name(m.label), edit)
-	var relayed net.Listener
-	m.tenant.Do(t, func() (err error) {
-		relayed, err = net.Listen("tcp", m.sidecarAt())
-		return err
-	})
-	siteAt(t, relayed, issuer, zone.Name(m.label), edit)
-	key := newKey(t, 1)
-	private, err := key.Private()
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.list = ech.List(key.Config())
-	taking := role{Listen: m.agentAt(), Sidecar: file}
-	if by == toServer {
-		taking.Sidecar, taking.Server = "", m.server(issuer)
-	}
-	m.agent = m.start(m.tenant, taking)
-	to := []string{AgentPrefix + m.agentAt()}
-	if relays {
-		to = append(to, m.sidecarAt())
-	}
-	way.To, way.Hello = to, [2][]byte{key.Config(), private}
-	way.Late = by == byLate
-	way.Stuck = by == byStuck
-	if by == byOther || by == byStuck {
-		way.Switch = filepath.Join(t.TempDir(), "switch")
-		m.start(m.gateway, role{Switch: way.Switch})
-		m.gateway.Do(t, func() error { return nstest.Set("ipv4/ip_unprivileged_port_start", "0") })
-	}
-	m.routing = way
-	m.way = m.start(m.gateway, way)
+	m.serve(way, by, relays, []string{AgentPrefix}, edit)
 	return m
 }
 

@@ -23,6 +23,7 @@ import (
 	"heddle/pseudonym"
 	"heddle/pseudonym/ca"
 	"heddle/pseudonym/ech"
+	"heddle/pseudonym/gateway/bpfswitch"
 	"heddle/pseudonym/gateway/nftswitch"
 	"heddle/pseudonym/gateway/ovsswitch"
 )
@@ -45,14 +46,16 @@ func TestMain(m *testing.M) {
 // role is what a process does.
 type role struct {
 	Listen  string
-	Sidecar string // file of a socket; it is an agent then, or else a gateway
-	Server  string // of an agent, in place of a sidecar
-	Bare    bool   // an agent without rights
-	Stuck   bool   // a gateway that stops once it has led a connection
+	Sidecar string       // file of a socket; it is an agent then, or else a gateway
+	Server  string       // of an agent, in place of a sidecar
+	Bare    bool         // an agent without rights
+	Direct  []netip.Addr // of an agent: it answers from these
+	Stuck   bool         // a gateway that stops once it has led a connection
 	Label   pseudonym.Label
 	To      []string
 	Hello   [2][]byte // configuration and private key of an encrypted hello
 	Bridge  string    // of Open vSwitch; without one nftables lead
+	Pins    string    // of BPF, which leads in place of nftables
 	Late    bool      // its nftables are never sure that packets go elsewhere
 	Switch  string    // file of the socket of a process that holds and leads, which this is without Listen; a gateway with it has no rights
 }
@@ -66,6 +69,10 @@ func (r role) open() (Holder, error) {
 	}
 	if r.Bridge != "" {
 		s, err := ovsswitch.New(ovsswitch.Options{Bridge: r.Bridge})
+		return Here(s), err
+	}
+	if r.Pins != "" {
+		s, err := bpfswitch.New(bpfswitch.Options{Pins: r.Pins})
 		return Here(s), err
 	}
 	s, err := nftswitch.New()
@@ -128,7 +135,7 @@ func (r role) run() error {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	if r.Sidecar != "" || r.Server != "" {
 		fmt.Println("ready")
-		a := &Agent{Identity: identity(ofTenant), Gateways: keyOf(ofGateways), Sidecar: r.Sidecar, Server: r.Server, Log: log}
+		a := &Agent{Identity: identity(ofTenant), Gateways: keyOf(ofGateways), Sidecar: r.Sidecar, Server: r.Server, Direct: r.Direct, Log: log}
 		return a.Serve(context.Background(), l)
 	}
 	key, err := ech.ParseKey(r.Hello[0], r.Hello[1])
@@ -152,12 +159,12 @@ func (r role) hold() error {
 	if err != nil {
 		return err
 	}
-	s, err := nftswitch.New()
+	by, err := role{Pins: r.Pins}.open()
 	if err != nil {
 		return err
 	}
 	fmt.Println("ready")
-	return ServeHolds(context.Background(), l, Here(s))
+	return ServeHolds(context.Background(), l, by)
 }
 
 // fixed is a router of one pseudonym.

@@ -33,6 +33,7 @@ of a pseudonym's gateway. The cases are
                       the time to connect, and the memory of each part
 
 The modes are those of gateway-mode in cloud.toml: proxy, fdpass, handoff, v6.
+With handoff-direct the site's machine answers past the gateway, too.
 HAProxy and nginx in place of the gateway relay by the server name (haproxy,
 nginx). All lead to the same kind of sidecar before the same nginx, and are
 relative to that sidecar without a gateway (mtls). Nginx itself, without a

@@ -32,7 +32,13 @@ keys have the names of the flags. A flag overrides its key.
 The agent needs CAP_NET_ADMIN and Linux, and the server neither. The gateway's
 machine has to be on the way from this one to clients, and this machine has to
 take the gateway's connections at the address that tenant add names:
---address handoff:HOST:PORT.`,
+--address handoff:HOST:PORT.
+
+With --direct ADDRESS, and --address handoff-direct:HOST:PORT, this machine
+answers clients from the gateway's address itself, past the gateway's machine.
+Both have to be in one network, and this machine needs a route of its own to
+clients, and rules by which it takes packets to that address. The agent refuses
+connections without them, and heddle pseudonym doctor --agent says what to run.`,
 		Example: `  heddle pseudonym tenant run tenant.toml --listen unix:/run/heddle-news/sidecar
   heddle pseudonym tenant agent --identity tenant.pem --to unix:/run/heddle-news/sidecar --gateway-key sha256:...
   heddle pseudonym tenant agent --identity tenant.pem --to proxy:127.0.0.1:4443 --gateway-key sha256:...`,
@@ -59,6 +65,9 @@ func runAgent(cmd *cobra.Command, f config.PseudonymAgent) error {
 		return err
 	}
 	if a.Gateways, err = f.Gateways(); err != nil {
+		return err
+	}
+	if a.Direct, err = f.DirectAddresses(); err != nil {
 		return err
 	}
 	if err := tcprepair.Allowed(); err != nil {

@@ -140,6 +140,11 @@ func examine(ctx context.Context, c config.PseudonymCloud, o cloud.Options) (all
 		if _, ok := gateway.V6Address(t.Addresses); ok && o.Prefix.IsValid() && len(o.Ports) > 0 {
 			add("v6 "+t.Site, checkPseudoAddress(ctx, o, db, t.Site))
 		}
+		for _, a := range t.Addresses {
+			if at, direct, _ := gateway.AgentAddress(a); direct && moves {
+				add("direct "+t.Site, checkDirect(o, at))
+			}
+		}
 		add("sidecar "+t.Site, checkSidecar(ctx, t))
 	}
 	return all
@@ -271,6 +276,14 @@ func checkHandoff(o cloud.Options) checks.Result {
 	return checks.Result{Verdict: checks.Yes, What: "a gateway on this machine may hand connections over, and lead them by " + string(kind)}
 }
 
+// checkDirect looks whether this machine may hand connections over to an agent that answers directly.
+func checkDirect(o cloud.Options, agent string) checks.Result {
+	if err := cloud.CheckDirect(o, agent); err != nil {
+		return refused(err)
+	}
+	return checks.Result{Verdict: checks.Yes, What: "the machine of " + agent + " is a neighbour, and can answer clients itself"}
+}
+
 // checkPseudoAddress comes to a tenant as its users do.
 func checkPseudoAddress(ctx context.Context, o cloud.Options, db *database.DB, site string) checks.Result {
 	at, err := cloud.CheckAddress(ctx, o, db, site)
@@ -311,7 +324,10 @@ func checkSidecar(ctx context.Context, t database.Tenant) checks.Result {
 func checkListens(ctx context.Context, address string) error {
 	ctx, cancel := context.WithTimeout(ctx, checkFor)
 	defer cancel()
-	network, at := netutil.Network(strings.TrimPrefix(address, gateway.AgentPrefix))
+	if agent, _, ok := gateway.AgentAddress(address); ok {
+		address = agent
+	}
+	network, at := netutil.Network(address)
 	conn, err := (&net.Dialer{}).DialContext(ctx, network, at)
 	if err != nil {
 		return err

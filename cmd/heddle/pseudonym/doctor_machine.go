@@ -11,6 +11,7 @@ import (
 	"heddle/internal/errhint"
 	"heddle/internal/sysctl"
 	"heddle/internal/tcprepair"
+	"heddle/pseudonym/gateway"
 )
 
 // kernelSettings are those by which an observer may tell the machines of two sites apart, or the gateway's from a site's, with the values that Linux begins
@@ -116,6 +117,13 @@ func examineAgent(ctx context.Context, a config.PseudonymAgent) (all []checks.Re
 		err = &errhint.Error{What: a.To, Why: err.Error(), Hint: "start what listens there; the agent refuses connections meanwhile, which stay at the gateway"}
 	}
 	add("to", err, "something listens at "+to)
+	direct, err := a.DirectAddresses()
+	if err != nil {
+		add("direct", err, "")
+	}
+	for _, at := range direct {
+		add("direct "+at.String(), gateway.CheckDirect(at), "this machine takes connections of that address, and does not say that it has it")
+	}
 	kernel := checkKernel(sysctl.Get)
 	kernel.Check = "kernel"
 	routes := checkRoutes(wayOut())

@@ -81,7 +81,7 @@ func changeTenant(cmd *cobra.Command, file, event, site string, f func(context.C
 
 func newTenantAddCommand() *cobra.Command {
 	var f struct {
-		Addresses []string `flag:"address" help:"where gateways find the site's sidecar, <HOST:PORT> or unix:FILE, or its agent, handoff:HOST:PORT; or v6:ADDRESS, where a switch leads packets to; each of them if there are several" list:"commas"`
+		Addresses []string `flag:"address" help:"where gateways find the site's sidecar, <HOST:PORT> or unix:FILE, or its agent, handoff:HOST:PORT or handoff-direct:HOST:PORT; or v6:ADDRESS, where a switch leads packets to; each of them if there are several" list:"commas"`
 		Key       string   `flag:"key" help:"<KEY> of the sidecar, as tenant key prints it"`
 	}
 	cmd := &cobra.Command{

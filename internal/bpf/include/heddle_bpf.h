@@ -20,9 +20,12 @@ typedef long long __s64;
 
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 #define htons(x) ((__u16)((__u16)(x) << 8 | (__u16)(x) >> 8))
+#define ntohl(x) __builtin_bswap32(x)
 #else
 #define htons(x) ((__u16)(x))
+#define ntohl(x) ((__u32)(x))
 #endif
+#define htonl(x) ntohl(x)
 
 #define ETH_P_IP 0x0800
 #define ETH_P_IPV6 0x86dd
@@ -64,6 +67,7 @@ static long (*bpf_redirect_neigh)(__u32 ifindex, void *params, int plen, __u64 f
 #define BPF_F_NO_PREALLOC (1 << 0)
 #define BPF_F_RDONLY_PROG (1 << 7)
 
+#define AF_INET 2
 #define AF_INET6 10
 #define IPPROTO_TCP 6
 #define IPPROTO_ICMPV6 58

@@ -25,7 +25,7 @@ func (s *Switch) open(object *ebpf.CollectionSpec, o Options) error {
 		return err
 	}
 	most := cmp.Or(o.Most, lead.Most)
-	for name, m := range map[string]**ebpf.Map{leadMapHeddleTo: &s.to, leadMapHeddleBack: &s.back} {
+	for name, m := range map[string]**ebpf.Map{leadMapHeddleTo: &s.to, leadMapHeddleBack: &s.back, leadMapHeddleDirect: &s.direct} {
 		of := object.Maps[name].Copy()
 		of.MaxEntries, of.Pinning = uint32(most), ebpf.PinByName
 		*m, err = ebpf.NewMapWithOptions(of, ebpf.MapOptions{PinPath: dir})
@@ -95,7 +95,10 @@ func words(a netip.Addr) (w [4]uint32) {
 
 // put makes an entry that leads to an address. One with the same key is replaced, as the client uses its port again.
 func put(m *ebpf.Map, k leadKey, to netip.AddrPort) error {
-	err := m.Put(&k, &leadEntry{Last: bpf.Monotonic(), Address: words(to.Addr())})
+	return full(m, m.Put(&k, &leadEntry{Last: bpf.Monotonic(), Address: words(to.Addr())}))
+}
+
+func full(m *ebpf.Map, err error) error {
 	if errors.Is(err, unix.E2BIG) {
 		return fmt.Errorf("the switch leads %d connections, and no more: %w", m.MaxEntries(), err)
 	}
@@ -127,36 +130,49 @@ func (e *leadEntry) ended() bool {
 
 // sweep removes the entries that are over at a time of the monotonic clock.
 func (s *Switch) sweep(now uint64) error {
-	old := func(e *leadEntry, lasting uint64) bool { return e.Last < now && now-e.Last >= lasting }
-	err := s.each(s.to, func(k *leadKey, e *leadEntry) error {
+	old := func(last uint64, lasting time.Duration) bool { return last < now && now-last >= uint64(lasting) }
+	err := each(s, s.to, func(k *leadKey, e *leadEntry) error {
 		switch {
-		case old(e, uint64(lead.Idle)):
+		case old(e.Last, lead.Idle):
 			return gone(s.to.Delete(k))
-		case e.ended() && old(e, uint64(endedFor)):
+		case e.ended() && old(e.Last, endedFor):
 			back := leadKey{Source: e.Address, Target: k.Source, Ports: [2]uint16{k.Ports[1], k.Ports[0]}}
 			return errors.Join(gone(s.to.Delete(k)), gone(s.back.Delete(&back)))
 		}
 		return nil
 	})
-	return errors.Join(err, s.each(s.back, func(k *leadKey, e *leadEntry) error {
-		if old(e, uint64(lead.Idle)) {
+	err = errors.Join(err, each(s, s.back, func(k *leadKey, e *leadEntry) error {
+		if old(e.Last, lead.Idle) {
 			return gone(s.back.Delete(k))
+		}
+		return nil
+	}))
+	return errors.Join(err, each(s, s.direct, func(k *leadKey, d *leadDirect) error {
+		if old(d.Last, lead.Idle) {
+			return gone(s.direct.Delete(k))
 		}
 		return nil
 	}))
 }
 
-// Each calls f for each connection that is led and has not ended.
+// Each calls f for each connection that is led and has not ended. How those end that are led directly is not known.
 func (s *Switch) Each(f func(lead.Connection) error) error {
 	now, monotonic := time.Now(), bpf.Monotonic()
-	return s.each(s.to, func(k *leadKey, e *leadEntry) error {
+	connection := func(k *leadKey, address [4]uint32, last uint64, direct bool) lead.Connection {
+		gateway := addressOf(k.Target, k.Ports[1])
+		return lead.Connection{Client: addressOf(k.Source, k.Ports[0]), Gateway: gateway, Tenant: netip.AddrPortFrom(addressOf(address, 0).Addr(), gateway.Port()),
+			Direct: direct, Last: now.Add(-time.Duration(monotonic - min(last, monotonic)))}
+	}
+	err := each(s, s.to, func(k *leadKey, e *leadEntry) error {
 		if e.ended() {
 			return nil
 		}
-		client, gateway := addressOf(k.Source, k.Ports[0]), addressOf(k.Target, k.Ports[1])
-		return f(lead.Connection{Client: client, Gateway: gateway, Tenant: netip.AddrPortFrom(addressOf(e.Address, 0).Addr(), gateway.Port()),
-			Last: now.Add(-time.Duration(monotonic - min(e.Last, monotonic)))})
+		return f(connection(k, e.Address, e.Last, false))
 	})
+	if err != nil {
+		return err
+	}
+	return each(s, s.direct, func(k *leadKey, d *leadDirect) error { return f(connection(k, d.Address, d.Last, true)) })
 }
 
 // Touch lets the entries of a connection last as if packets came by now, unless some came in the time before that is given. It reports false if the
@@ -165,6 +181,9 @@ func (s *Switch) Touch(client, gateway, tenant netip.AddrPort, unless time.Durat
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	to, back := keyOf(client, gateway), keyOf(tenant, client)
+	if has, err := s.touchDirect(to, tenant, unless); has || err != nil {
+		return has, err
+	}
 	for _, one := range []struct {
 		m       *ebpf.Map
 		k       *leadKey
@@ -187,8 +206,8 @@ func (s *Switch) Touch(client, gateway, tenant netip.AddrPort, unless time.Durat
 }
 
 // each calls f for the entries of a map, some thousand at a time, between which others may come.
-func (s *Switch) each(m *ebpf.Map, f func(*leadKey, *leadEntry) error) error {
-	keys, entries := make([]leadKey, 4096), make([]leadEntry, 4096)
+func each[E any](s *Switch, m *ebpf.Map, f func(*leadKey, *E) error) error {
+	keys, entries := make([]leadKey, 4096), make([]E, 4096)
 	var at ebpf.MapBatchCursor
 	for last := false; !last; {
 		some := func() error {

@@ -13,6 +13,16 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type leadDirect struct {
+	_       structs.HostLayout
+	Last    uint64
+	Address [4]uint32
+	Device  uint32
+	Offered uint32
+	Begins  uint32
+	Unused  uint32
+}
+
 type leadEntry struct {
 	_       structs.HostLayout
 	Last    uint64
@@ -33,6 +43,7 @@ type leadKey struct {
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	leadMapHeddleBack     = "heddle_back"
+	leadMapHeddleDirect   = "heddle_direct"
 	leadMapHeddleTo       = "heddle_to"
 	leadProgHeddleLeadIn  = "heddle_lead_in"
 	leadProgHeddleLeadOut = "heddle_lead_out"
@@ -93,8 +104,9 @@ type leadProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type leadMapSpecs struct {
-	HeddleBack *ebpf.MapSpec `ebpf:"heddle_back"`
-	HeddleTo   *ebpf.MapSpec `ebpf:"heddle_to"`
+	HeddleBack   *ebpf.MapSpec `ebpf:"heddle_back"`
+	HeddleDirect *ebpf.MapSpec `ebpf:"heddle_direct"`
+	HeddleTo     *ebpf.MapSpec `ebpf:"heddle_to"`
 }
 
 // leadVariableSpecs contains global variables before they are loaded into the kernel.
@@ -128,13 +140,15 @@ func (o *leadObjects) Close() error {
 //
 // It can be passed to loadLeadObjects or ebpf.CollectionSpec.LoadAndAssign.
 type leadMaps struct {
-	HeddleBack *ebpf.Map `ebpf:"heddle_back"`
-	HeddleTo   *ebpf.Map `ebpf:"heddle_to"`
+	HeddleBack   *ebpf.Map `ebpf:"heddle_back"`
+	HeddleDirect *ebpf.Map `ebpf:"heddle_direct"`
+	HeddleTo     *ebpf.Map `ebpf:"heddle_to"`
 }
 
 func (m *leadMaps) Close() error {
 	return _LeadClose(
 		m.HeddleBack,
+		m.HeddleDirect,
 		m.HeddleTo,
 	)
 }

@@ -53,6 +53,24 @@ struct {
 	__type(value, struct entry);
 } heddle_back SEC(".maps");
 
+// A direct entry leads to a tenant that has the gateway's address too and answers the client past this machine, which sees the client's packets alone.
+struct direct {
+	__u64 last;
+	__u32 address[4]; // of the tenant, a neighbour at the device
+	__u32 device;
+	__u32 offered; // whether this machine answered a SYN since
+	__u32 begins;  // what the client's acknowledgement of that answer has
+	__u32 unused;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct key); // client and gateway
+	__type(value, struct direct);
+} heddle_direct SEC(".maps");
+
 // Flags of TCP (RFC 9293).
 #define FIN 1
 #define SYN 2
@@ -70,7 +88,7 @@ struct packet {
 	__u32 at; // the header of TCP or ICMP
 	__u8 v6, tcp;
 	__u8 flags;
-	__u32 number;
+	__u32 number, acknowledged;
 };
 
 // addresses takes source and destination out of an IP header, and returns the protocol, or -1 if it is a fragment.
@@ -123,6 +141,7 @@ static inline int parse(struct __sk_buff *skb, struct packet *p)
 	p->key.ports[1] = tcp.ports[1];
 	p->flags = tcp.flags;
 	p->number = tcp.number;
+	p->acknowledged = tcp.acknowledged;
 	return 1;
 }
 
@@ -130,6 +149,23 @@ static inline struct entry *find(void *map, const struct key *k)
 {
 	struct entry *e = bpf_map_lookup_elem(map, k);
 	return e && bpf_ktime_get_ns() - e->last < idle ? e : NULL;
+}
+
+static inline struct direct *find_direct(const struct key *k)
+{
+	struct direct *d = bpf_map_lookup_elem(&heddle_direct, k);
+	return d && bpf_ktime_get_ns() - d->last < idle ? d : NULL;
+}
+
+// turn gives the key of the packets in the other direction.
+static inline void turn(const struct key *of, struct key *k)
+{
+	for (int i = 0; i < 4; i++) {
+		k->source[i] = of->target[i];
+		k->target[i] = of->source[i];
+	}
+	k->ports[0] = of->ports[1];
+	k->ports[1] = of->ports[0];
 }
 
 static inline int ended(__u32 state) { return state & BROKEN || (state & (FINISHED | ANSWERED)) == (FINISHED | ANSWERED); }
@@ -203,12 +239,7 @@ static inline int quoted(struct __sk_buff *skb, const struct packet *p, struct k
 	}
 	if (addresses(&of, ip, p->v6) != IPPROTO_TCP || bpf_skb_load_bytes(skb, at + (p->v6 ? 40 : 20), of.ports, 4))
 		return 0;
-	for (int i = 0; i < 4; i++) {
-		k->source[i] = of.target[i];
-		k->target[i] = of.source[i];
-	}
-	k->ports[0] = of.ports[1];
-	k->ports[1] = of.ports[0];
+	turn(&of, k);
 	return 1;
 }
 
@@ -238,18 +269,34 @@ static inline void requote(struct __sk_buff *skb, const struct packet *p, int ta
 
 static inline int same(const __u32 *a, const __u32 *b) { return a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == b[3]; }
 
+// forward sends a packet as it is to the machine of a tenant that answers directly.
+static inline int forward(struct __sk_buff *skb, const struct packet *p, const struct direct *d)
+{
+	struct next_hop next = {.family = AF_INET, .address = {d->address[3]}};
+	if (p->v6) {
+		next.family = AF_INET6;
+		for (int i = 0; i < 4; i++)
+			next.address[i] = d->address[i];
+	}
+	return bpf_redirect_neigh(d->device, &next, sizeof(next), 0);
+}
+
 // error_in leads the message that a packet of the tenant's was too large. Others are for this machine, which ignores them.
-static inline void error_in(struct __sk_buff *skb, struct packet *p)
+static inline int error_in(struct __sk_buff *skb, struct packet *p)
 {
 	struct key k;
 	if (kind(skb, p) != TOO_LARGE || !quoted(skb, p, &k) || !same(k.target, p->key.target))
-		return;
+		return TC_ACT_UNSPEC;
+	struct direct *d = find_direct(&k);
+	if (d)
+		return forward(skb, p, d);
 	struct entry *to = find(&heddle_to, &k);
 	if (!to)
-		return;
+		return TC_ACT_UNSPEC;
 	requote(skb, p, 0, k.target, to->address);
 	set_target(skb, p, to->address);
 	skb->priority = untracked;
+	return TC_ACT_UNSPEC;
 }
 
 // error_out leads the message that a packet of the client's was too large. No other one passes: it quotes the tenant's address, so that whoever
@@ -302,16 +349,46 @@ static inline void ask(struct __sk_buff *skb, const struct packet *p)
 	bpf_skb_store_bytes(skb, p->at + 12, acknowledges, 2, 0);
 }
 
+// direct_in leads a client's packet to a tenant that answers directly. How its connection ends cannot be seen here, so a SYN goes to the gateway,
+// which answers, and the entry ends when the client acknowledges that answer. Whoever forges packets in the client's name does not see the answer, and a
+// client whose connection goes on does not acknowledge it.
+static inline int direct_in(struct __sk_buff *skb, const struct packet *p, struct direct *d)
+{
+	if (!p->v6 && p->at != header + 20) // as below: the tenant's machine could answer to the options
+		return TC_ACT_SHOT;
+	if ((p->flags & (SYN | ACK | RST | FIN)) == SYN)
+		return TC_ACT_UNSPEC;
+	if (d->offered && (p->flags & (SYN | ACK | RST)) == ACK && p->acknowledged == d->begins) {
+		bpf_map_delete_elem(&heddle_direct, &p->key);
+		return TC_ACT_UNSPEC;
+	}
+	d->last = bpf_ktime_get_ns();
+	return forward(skb, p, d);
+}
+
+// offer notes that this machine answers a client's SYN.
+static inline void offer(const struct packet *p)
+{
+	struct key k;
+	turn(&p->key, &k);
+	struct direct *d = find_direct(&k);
+	if (!d)
+		return;
+	d->begins = htonl(ntohl(p->number) + 1);
+	d->offered = 1;
+}
+
 // in is for what arrives.
 SEC("tc") int heddle_lead_in(struct __sk_buff *skb)
 {
 	struct packet p;
 	if (!parse(skb, &p))
 		return TC_ACT_UNSPEC;
-	if (!p.tcp) {
-		error_in(skb, &p);
-		return TC_ACT_UNSPEC;
-	}
+	if (!p.tcp)
+		return error_in(skb, &p);
+	struct direct *direct = find_direct(&p.key);
+	if (direct)
+		return direct_in(skb, &p, direct);
 	struct entry *to = find(&heddle_to, &p.key);
 	if (!to) {
 		from_tenant(skb, &p);
@@ -346,17 +423,16 @@ SEC("tc") int heddle_lead_out(struct __sk_buff *skb)
 		return TC_ACT_UNSPEC;
 	if (!p.tcp)
 		return error_out(skb, &p);
+	if ((p.flags & (SYN | ACK)) == (SYN | ACK))
+		offer(&p);
 	struct entry *back = find(&heddle_back, &p.key);
 	if (!back)
 		return TC_ACT_UNSPEC;
 	if (p.flags & (FIN | RST)) {
 		struct key k;
-		for (int i = 0; i < 4; i++) {
-			k.source[i] = p.key.target[i];
+		turn(&p.key, &k);
+		for (int i = 0; i < 4; i++)
 			k.target[i] = back->address[i];
-		}
-		k.ports[0] = p.key.ports[1];
-		k.ports[1] = p.key.ports[0];
 		happened(find(&heddle_to, &k), p.flags & RST ? BROKEN : ANSWERED);
 	}
 	// The answer to what ask makes of a SYN has the number 0 if there is no connection. So the SYN was the first packet of a new one. It comes again, to the

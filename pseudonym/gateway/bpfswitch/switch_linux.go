@@ -29,9 +29,11 @@ type Switch struct {
 	programs map[int]programs // by the length of a device's link header
 	to       *ebpf.Map
 	back     *ebpf.Map
+	direct   *ebpf.Map
 
 	mu    sync.Mutex
 	watch *path.Watch
+	hops  *hops
 
 	end  chan struct{} // the sweeper's
 	done sync.WaitGroup
@@ -61,6 +63,9 @@ func (s *Switch) begin(o Options, families []lead.Family) (err error) {
 	if s.watch, err = path.NewWatch(); err != nil {
 		return err
 	}
+	if s.hops, err = newHops(); err != nil {
+		return err
+	}
 	object, err := loadLead()
 	if err != nil {
 		return err
@@ -83,7 +88,7 @@ func (s *Switch) begin(o Options, families []lead.Family) (err error) {
 }
 
 func (s *Switch) load(object *ebpf.CollectionSpec, constants map[string]any) (p programs, err error) {
-	maps := map[string]*ebpf.Map{leadMapHeddleTo: s.to, leadMapHeddleBack: s.back}
+	maps := map[string]*ebpf.Map{leadMapHeddleTo: s.to, leadMapHeddleBack: s.back, leadMapHeddleDirect: s.direct}
 	if p.in, err = bpf.Load(object, leadProgHeddleLeadIn, constants, maps); err == nil {
 		p.out, err = bpf.Load(object, leadProgHeddleLeadOut, constants, maps)
 	}
@@ -173,19 +178,29 @@ func (s *Switch) Lead(client, gateway, tenant netip.AddrPort) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.watch.Changed() { // a device may be new, and somebody may have removed a filter
-		if err := s.attach(false); err != nil {
-			return err
-		}
+	if err := s.follow(); err != nil {
+		return err
 	}
-	back := keyOf(tenant, client)
+	to, back := keyOf(client, gateway), keyOf(tenant, client)
+	if err := gone(s.direct.Delete(&to)); err != nil {
+		return err
+	}
 	if err := put(s.back, back, gateway); err != nil {
 		return err
 	}
-	if err := put(s.to, keyOf(client, gateway), tenant); err != nil {
+	if err := put(s.to, to, tenant); err != nil {
 		return errors.Join(err, gone(s.back.Delete(back)))
 	}
 	return nil
+}
+
+// follow takes in changes of the machine. s.mu is held.
+func (s *Switch) follow() error {
+	if !s.watch.Changed() { // a device may be new, and somebody may have removed a filter
+		return nil
+	}
+	s.hops.forget()
+	return s.attach(false)
 }
 
 // Close lets go of programs and entries, which go on.
@@ -194,7 +209,10 @@ func (s *Switch) Close() error {
 	s.done.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	err := errors.Join(s.to.Close(), s.back.Close(), s.watch.Close())
+	err := errors.Join(s.to.Close(), s.back.Close(), s.direct.Close(), s.watch.Close())
+	if s.hops != nil {
+		s.hops.kernel.Close()
+	}
 	for _, p := range s.programs {
 		err = errors.Join(err, p.in.Close(), p.out.Close())
 	}

@@ -53,6 +53,10 @@ func remove(*leadtest.World) error {
 
 func has(w *leadtest.World, what string) (bool, error) {
 	s := w.To.(*Switch)
+	if what == "direct" {
+		err := s.direct.Lookup(keyOf(w.At, w.Public), &leadDirect{})
+		return err == nil, gone(err)
+	}
 	if what == "back" {
 		_, err := get(s.back, keyOf(w.Inside, w.At))
 		return err == nil, gone(err)

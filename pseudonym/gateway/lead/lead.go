@@ -5,6 +5,8 @@
 // and the first packet of a new connection from a port that was used before ends the one of the old connection, if that has ended. A tenant does not get
 // that packet: it is asked by an acknowledgement whether the old connection has ended, since another server of its machine may listen at its address and port.
 // Established connections go on without the gateway.
+//
+// The switch of BPF can also leave a client's packets as they are, for a tenant in a network of this machine that answers with the gateway's address itself.
 package lead
 
 import (
@@ -47,6 +49,7 @@ type Settler interface{ Settle() }
 // Connection is one that a switch leads.
 type Connection struct {
 	Client, Gateway, Tenant netip.AddrPort
+	Direct                  bool      // the tenant answers past this machine
 	Last                    time.Time // packet
 }
 

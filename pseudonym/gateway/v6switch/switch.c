@@ -67,8 +67,6 @@ struct packet {
 #define SOURCE 2
 #define TARGET 6
 
-static inline __u32 ntohl(__u32 x) { return (__u32)htons(x) << 16 | htons(x >> 16); }
-
 // note counts packets, of a run of segments each. The compiler must not compute the field's address earlier: the kernel refuses a
 // pointer to within the packet's context.
 #define note(skb, what)                                                                    \

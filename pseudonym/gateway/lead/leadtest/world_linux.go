@@ -57,7 +57,7 @@ type Kind struct {
 	// Asks says that the switch notes nothing of what happened, and asks the tenant.
 	Asks bool
 
-	// Has reports whether the switch has an entry, "to" for the client's packets or "back" for the tenant's, or noted what happened: the client
+	// Has reports whether the switch has an entry, "to" for the client's packets, "direct" for a tenant that answers them directly, or "back" for the tenant's, or noted what happened: the client
 	// "finished", the tenant "answered", or the connection "ended".
 	Has func(w *World, what string) (bool, error)
 }
@@ -81,6 +81,7 @@ type World struct {
 	named    atomic.Int64 // packets with the tenant's address
 	log      segments
 	gateways *net.TCPListener
+	past     *past // of a world in which the tenant answers past the gateway
 }
 
 // NewWorld makes a world of IPv4 or IPv6 with a switch.
@@ -236,13 +237,21 @@ func (w *World) Moved() (near, far *net.TCPConn) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	s.Local = w.Inside
+	direct := w.past != nil
+	if !direct {
+		s.Local = w.Inside
+	}
 	var twin *tcprepair.Held
 	w.Tenant.Do(w.t, func() (err error) {
-		twin, err = tcprepair.Restore(s, tcprepair.Options{})
+		twin, err = tcprepair.Restore(s, tcprepair.Options{Foreign: direct})
 		return err
 	})
-	w.Gateway.Do(w.t, func() error { return w.To.Lead(w.At, w.Public, w.Inside) })
+	w.Gateway.Do(w.t, func() error {
+		if direct {
+			return w.To.(DirectSwitch).LeadDirect(w.At, w.Public, w.Inside)
+		}
+		return w.To.Lead(w.At, w.Public, w.Inside)
+	})
 	if s, ok := w.To.(lead.Settler); ok {
 		s.Settle()
 	}
@@ -259,8 +268,14 @@ func (w *World) Moved() (near, far *net.TCPConn) {
 // Talk passes bytes both ways.
 func (w *World) Talk(near, far net.Conn) {
 	w.t.Helper()
+	w.pass(near, far, 100_000)
+}
+
+// pass passes so many bytes each way.
+func (w *World) pass(near, far net.Conn, size int) {
+	w.t.Helper()
 	for _, pair := range [][2]net.Conn{{near, far}, {far, near}} {
-		text := make([]byte, 100_000)
+		text := make([]byte, size)
 		for i := range text {
 			text[i] = byte(i / 7)
 		}
