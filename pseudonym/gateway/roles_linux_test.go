@@ -23,6 +23,7 @@ import (
 	"heddle/pseudonym"
 	"heddle/pseudonym/ca"
 	"heddle/pseudonym/ech"
+	"heddle/pseudonym/gateway/bpfswitch"
 	"heddle/pseudonym/gateway/nftswitch"
 	"heddle/pseudonym/gateway/ovsswitch"
 )
@@ -53,6 +54,7 @@ type role struct {
 	To      []string
 	Hello   [2][]byte // configuration and private key of an encrypted hello
 	Bridge  string    // of Open vSwitch; without one nftables lead
+	Pins    string    // of BPF programs, which lead
 	Late    bool      // its nftables are never sure that packets go elsewhere
 	Switch  string    // file of the socket of a process that holds and leads, which this is without Listen; a gateway with it has no rights
 }
@@ -66,6 +68,10 @@ func (r role) open() (Holder, error) {
 	}
 	if r.Bridge != "" {
 		s, err := ovsswitch.New(ovsswitch.Options{Bridge: r.Bridge})
+		return Here(s), err
+	}
+	if r.Pins != "" {
+		s, err := bpfswitch.New(bpfswitch.Options{Pins: r.Pins})
 		return Here(s), err
 	}
 	s, err := nftswitch.New()
