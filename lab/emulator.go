@@ -129,7 +129,8 @@ func (e *emulator) buffer() []byte {
 // set changes the shape of both directions and whether the link is cut.
 func (e *emulator) set(ab, ba Shape, cut bool) {
 	e.mu.Lock()
-	e.queue[0].shape, e.queue[1].shape = ab, ba
+	e.queue[0].reshape(ab)
+	e.queue[1].reshape(ba)
 	e.queue[0].cut, e.queue[1].cut = cut, cut
 	e.mu.Unlock()
 	unix.Write(e.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // wakes the thread

@@ -42,6 +42,7 @@ type queue struct {
 	backlog int           // bytes of waiting
 	flying  flights
 	serial  uint64
+	since   int // packets since the shape was set
 }
 
 type departure struct {
@@ -63,7 +64,8 @@ func newQueue(s Shape, seed1, seed2 uint64) *queue {
 func (q *queue) push(now time.Duration, packet []byte) bool {
 	q.count.Packets++
 	q.count.Bytes += uint64(len(packet))
-	if q.cut || (q.shape.Loss > 0 && q.rng.Float64() < q.shape.Loss) {
+	q.since++
+	if q.cut || q.happens(q.shape.Loss) {
 		q.count.Lost++
 		return false
 	}
@@ -73,11 +75,19 @@ func (q *queue) push(now time.Duration, packet []byte) bool {
 		return false
 	}
 	q.fly(leaves, packet)
-	if q.shape.Duplicate > 0 && q.rng.Float64() < q.shape.Duplicate && len(q.flying) < maxInFlight {
+	if q.happens(q.shape.Duplicate) && len(q.flying) < maxInFlight {
 		q.count.Duplicated++
 		q.fly(leaves, append(make([]byte, 0, maxPacket), packet...))
 	}
 	return true
+}
+
+// reshape sets the shape.
+func (q *queue) reshape(s Shape) { q.shape, q.since = s, 0 }
+
+// happens reports whether something befalls the packet that came last.
+func (q *queue) happens(p float64) bool {
+	return p > 0 && (q.shape.Only == 0 || q.shape.Only == q.since) && q.rng.Float64() < p
 }
 
 // fly sends a packet on its way when it has left.
@@ -111,7 +121,7 @@ func (q *queue) reserve(now time.Duration, size int) (time.Duration, bool) {
 
 // arrival returns when a packet that leaves at that time arrives.
 func (q *queue) arrival(leaves time.Duration) time.Duration {
-	if q.shape.Reorder > 0 && q.rng.Float64() < q.shape.Reorder {
+	if q.happens(q.shape.Reorder) {
 		q.count.Reordered++
 		return leaves
 	}

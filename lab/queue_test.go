@@ -2,6 +2,7 @@ package lab
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 )
@@ -205,6 +206,21 @@ func TestQueueDuplicates(t *testing.T) {
 	}
 }
 
+// What befalls one packet spares all others, until the shape is set again.
+func TestQueueTroublesOnePacket(t *testing.T) {
+	q := newQueue(Shape{}, 1, 1)
+	for _, c := range []struct {
+		shape Shape
+		want  []int
+	}{{Shape{Loss: 1, Only: 1}, []int{1, 2, 3, 4}}, {Shape{Duplicate: 1, Only: 2}, []int{0, 1, 1, 2, 3, 4}}, {Shape{Reorder: 1, Delay: 10 * ms, Only: 3}, []int{2, 0, 1, 3, 4}}} {
+		q.count = Counters{}
+		q.reshape(c.shape)
+		if _, order := feed(q, 5, 100, ms); !slices.Equal(order, c.want) || q.count.Lost+q.count.Duplicated+q.count.Reordered != 1 {
+			t.Errorf("%+v: %v arrive, %+v", c.shape, order, q.count)
+		}
+	}
+}
+
 func TestQueueCutsAndReshapes(t *testing.T) {
 	q := newQueue(Shape{Delay: 10 * ms}, 1, 1)
 	q.push(0, []byte{0})
@@ -227,7 +243,7 @@ func TestQueueCutsAndReshapes(t *testing.T) {
 func TestShapeValidate(t *testing.T) {
 	good := []Shape{{}, {Delay: time.Second, Jitter: time.Second, Rate: 1, Loss: 1, Reorder: 1}}
 	bad := []Shape{{Delay: -1}, {Delay: ms, Jitter: 2 * ms}, {Rate: -1}, {Loss: 1.1}, {Loss: math.NaN()}, {Reorder: -0.1},
-		{QueueBytes: -1}, {Burst: -1}, {Delay: time.Hour}}
+		{QueueBytes: -1}, {Burst: -1}, {Only: -1}, {Delay: time.Hour}}
 	for _, s := range good {
 		if err := s.Validate(); err != nil {
 			t.Errorf("%+v: %v", s, err)

@@ -18,6 +18,8 @@ type Shape struct {
 	Loss         float64 // probability, independent for each packet
 	Reorder      float64 // probability that a packet skips Delay and overtakes others
 	Duplicate    float64 // probability that a packet arrives twice, as after a link layer's retransmission
+	// Only is the one packet that Loss, Reorder and Duplicate may befall, counted from 1 since the shape was set; 0 is each packet.
+	Only int
 }
 
 // Both sets the shape of both directions of a link.
@@ -33,8 +35,8 @@ func (s Shape) Validate() error {
 		return fmt.Errorf("delay %v with jitter %v: not in 0 to 1m", s.Delay, s.Jitter)
 	case s.Jitter > s.Delay:
 		return fmt.Errorf("jitter %v is larger than the delay %v", s.Jitter, s.Delay)
-	case s.Rate < 0 || s.Burst < 0 || s.QueueBytes < 0 || s.QueuePackets < 0:
-		return fmt.Errorf("rate, burst and queue cannot be negative")
+	case s.Rate < 0 || s.Burst < 0 || s.QueueBytes < 0 || s.QueuePackets < 0 || s.Only < 0:
+		return fmt.Errorf("rate, burst, queue and the number of a packet cannot be negative")
 	case !(s.Loss >= 0 && s.Loss <= 1) || !(s.Reorder >= 0 && s.Reorder <= 1) || !(s.Duplicate >= 0 && s.Duplicate <= 1):
 		return fmt.Errorf("loss %v, reorder %v and duplicate %v: not in 0 to 1", s.Loss, s.Reorder, s.Duplicate)
 	}

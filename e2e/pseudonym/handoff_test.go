@@ -97,6 +97,13 @@ func (w *world) serveOverBridge() {
 	w.serveAll()
 }
 
+// serveByRules lets rules of nftables lead what moves.
+func (w *world) serveByRules() {
+	w.t.Helper()
+	w.set(`# gateway-switch = "auto"`, `gateway-switch = "nft"`)
+	w.serveAll()
+}
+
 const bridge = "br0"
 
 // bridge makes a bridge of Open vSwitch on a host. That of the host cloud is the gateway's.
@@ -251,15 +258,15 @@ func TestGatewayCarriesNoBytes(t *testing.T) {
 		of    lab.World
 		serve func(*world)
 	}{{"bpf", lab.OpenCloud("cloud", "news"), (*world).serveAll}, {"bpf over IPv6", lab.WithIPv6(lab.OpenCloud("cloud", "news")), (*world).serveAll}, {"ovs", lab.BridgedCloud("cloud", "news"), (*world).serveOverBridge},
-		{"bpf in another process", lab.OpenCloud("cloud", "news"), (*world).serveApart}} {
+		{"nft over IPv6", lab.WithIPv6(lab.OpenCloud("cloud", "news")), (*world).serveByRules}, {"bpf in another process", lab.OpenCloud("cloud", "news"), (*world).serveApart}} {
 		t.Run(c.by, func(t *testing.T) {
-			w, r, agent := movingWorld(t, c.of, c.serve)
+			w, r, agent := movingWorldTo(t, c.of, c.serve, (*world).toldSidecar)
 			w.carriesNoBytes(r, agent, c.by == "ovs", 0)
 		})
 	}
 }
 
-// carriesNoBytes fetches a large page. A switch that reorders may pass a client's reset before what the client had sent, which the site's machine answers
+// carriesNoBytes fetches a large page from a server that is told the client's own address. A switch that reorders may pass a client's reset before what the client had sent, which the site's machine answers
 // by resets. So many connections moved before.
 func (w *world) carriesNoBytes(r registered, log *peer.Process, reorders bool, before int) {
 	t := w.t
@@ -275,7 +282,10 @@ func (w *world) carriesNoBytes(r registered, log *peer.Process, reorders bool, b
 			t.Fatalf("%d bytes, %d, %v\n%s", len(page), status, err, log.Log())
 		}
 	}
-	w.moved(float64(before + 3))
+	if who, status, err := w.curl(r, r.To("/who"), family); err != nil || status != 200 || who != client.String() {
+		t.Errorf("the site's server is told of the client %q, who is %v; %d, %v", who, client, status, err)
+	}
+	w.moved(float64(before + 4))
 	seen := stop()
 	var direct, ofGateway int
 	for _, p := range seen[atSite] {

@@ -38,6 +38,14 @@ func (w *world) skipMissing(err error) {
 	w.t.Fatal(err)
 }
 
+// toldSidecar is a sidecar whose server says which client it was told of.
+func (w *world) toldSidecar(s peer.Sidecar) (flags []string) {
+	w.t.Helper()
+	w.behind("")
+	s.To = "http://127.0.0.1:8081"
+	return w.sidecar(s)
+}
+
 // local is a sidecar, or what takes its place, that hears of clients on its own machine alone.
 func local(s peer.Sidecar) peer.Sidecar {
 	s.Socket, s.Listen, s.To = "", localServer, "http://127.0.0.1:8081"

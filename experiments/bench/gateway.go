@@ -16,13 +16,13 @@ import (
 
 // Gateway is figures 3(a), 3(b) and 4(a) to 4(d) of PoPSiCl for each mode of the gateway: how long a fetch takes with a connection of its own, how many
 // a second there are, how long many at once take, how fast large objects come and what they cost the gateway, and what rules of
-// the switch and pseudonyms cost.
+// the switch and pseudonyms cost. It also has how long a packet that is lost holds up a fetch.
 //
 // In all modes the site's server is the same sidecar before the same nginx. The baseline is that sidecar, reached directly.
 func Gateway() Bench {
 	return Bench{name: "gateway", paper: gatewayPaper, goal: gatewayGoal, spot: gatewaySpot, topologies: func(quick bool) []*topology {
 		return []*topology{gatewayLatency(quick), gatewayRate(quick), gatewayOffered(quick), gatewayBurst(quick), gatewayObject(quick), gatewayRules(quick), gatewayPseudonyms(quick), gatewayEstablished(quick),
-			gatewayBridge(quick), gatewayBridgeRules(quick)}
+			gatewayStall(quick), gatewayBridge(quick), gatewayBridgeRules(quick), gatewayBridgeStall(quick)}
 	}}
 }
 
@@ -227,6 +227,7 @@ var gatewayGoals = map[string]string{
 	"latency/1KiB/v6": "<=1.05", "latency/1KiB/handoff": "<=1.15",
 	"object/10MiB/handoff": ">=1.00", "object/10MiB/v6": ">=1.00",
 	"object/10MiB/handoff/processor": "<=0.10", "object/10MiB/v6/processor": "<=0.10",
+	"stall/lost/handoff": "+200 ms", "ovs/stall/lost/handoff": "+200 ms", // the least timeout of TCP on Linux
 	"rules/" + strconv.Itoa(mostRules) + "/handoff/insert": ">=200000/s", "rules/" + strconv.Itoa(mostRules) + "/handoff/delete": ">=200000/s",
 }
 

@@ -171,6 +171,15 @@ func SetUp(device string, up bool) error {
 	return netlink.LinkSetDown(link)
 }
 
+// Resize sets how large packets on a device of the calling thread's namespace may be.
+func Resize(device string, bytes int) error {
+	link, err := netlink.LinkByName(device)
+	if err != nil {
+		return err
+	}
+	return netlink.LinkSetMTU(link, bytes)
+}
+
 // Set writes a setting below /proc/sys/net in the calling thread's namespace.
 func Set(key, value string) error { return inside.Configure(inside.Setting{key, value}) }
 

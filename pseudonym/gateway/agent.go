@@ -103,7 +103,8 @@ func (a *Agent) take(ctx context.Context, way net.Conn) error {
 	if err := to.begin(held); err != nil {
 		a.Log.Warn("a connection is lost that a gateway moved here", "error", err)
 	}
-	return nil
+	_, err = way.Write([]byte{moveBegun}) // also if the client got a reset
+	return err
 }
 
 // readMove reads the state of a connection.

@@ -24,11 +24,13 @@ import (
 // A gateway moves a connection to a tenant on another machine by the tenant's agent there, which it reaches by TLS. Both know each other by
 // their keys. The gateway sends the state of the connection, after its length (32 bits). The agent makes a socket of it, which stays silent, and
 // answers with one byte. The gateway lets the switch lead the client's packets there, and sends one byte. Only then does the agent's socket
-// speak, so that at no time both sides do: if anything fails before, the connection goes on at the gateway.
+// speak, so that at no time both sides do: if anything fails before, the connection goes on at the gateway. The agent says so by a last byte. Without
+// that the gateway, which knows the connection until then, resets it.
 const (
 	moveReady   = 1
 	moveRefused = 0
 	moveBegin   = 1
+	moveBegun   = 2
 	// answerFor is how long one agent may be silent if there is another way. That is tried then, which with the time to reach it stays below two seconds.
 	answerFor = 1500 * time.Millisecond
 	// moveMost is the most that the state of a connection may take: a gateway sends next to nothing before it moves one.
@@ -204,8 +206,8 @@ func moveBy(holder Holder, c *net.TCPConn, way net.Conn, direct bool, first gree
 		}
 		return nil, err
 	}
-	if _, err = way.Write([]byte{moveBegin}); err != nil {
-		return nil, errors.Join(errLost, err, held.Reset()) // the agent has not the whole message, and does not begin
+	if err = ask(way, []byte{moveBegin}, within, moveBegun); err != nil { // the client ignores the reset if the tenant has spoken to it
+		return nil, errors.Join(errLost, err, held.Reset())
 	}
 	return held, nil
 }
@@ -230,24 +232,24 @@ func offer(c *net.TCPConn, way net.Conn, direct bool, hello []byte, within time.
 	if err != nil {
 		return tenant, err
 	}
-	return tenant, ask(way, state, within)
+	return tenant, ask(way, append(binary.BigEndian.AppendUint32(nil, uint32(len(state))), state...), within, moveReady)
 }
 
-// ask sends a state to an agent, and reads the answer.
-func ask(way net.Conn, state []byte, within time.Duration) error {
+// ask sends a message to an agent, which gives the answer within some time.
+func ask(way net.Conn, message []byte, within time.Duration, want byte) error {
 	_ = way.SetDeadline(time.Now().Add(within))
 	answer := make([]byte, 1)
-	_, err := way.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(state))), state...))
+	_, err := way.Write(message)
 	if err == nil {
 		_, err = io.ReadFull(way, answer)
 	}
 	switch {
 	case err != nil:
 		return fmt.Errorf("%w: %w", errSilent, err)
-	case answer[0] != moveReady:
+	case answer[0] != want:
 		return errAgent
 	}
-	return way.SetDeadline(time.Now().Add(within))
+	return nil
 }
 
 // filter leaves out addresses of the other family.

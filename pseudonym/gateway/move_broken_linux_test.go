@@ -52,13 +52,15 @@ func TestMoveBreaks(t *testing.T) {
 	for name, c := range map[string]struct {
 		answers []byte // of the agent
 		leads   func(agent *net.TCPConn) error
+		begins  bool // the agent ends when it is told to begin
 		lost    bool
 	}{
 		"the agent dies once it is ready": {[]byte{moveReady}, func(agent *net.TCPConn) error {
 			return errors.Join(agent.SetLinger(0), agent.Close()) // the gateway's machine learns of it at once
-		}, true},
-		"the switch fails":                 {[]byte{moveReady}, func(*net.TCPConn) error { return errors.New("no room") }, false},
-		"the agent says what is no answer": {[]byte{7}, nil, false},
+		}, false, true},
+		"the agent dies when it is to begin": {[]byte{moveReady}, func(*net.TCPConn) error { return nil }, true, true},
+		"the switch fails":                   {[]byte{moveReady}, func(*net.TCPConn) error { return errors.New("no room") }, false, false},
+		"the agent says what is no answer":   {[]byte{7}, nil, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			agents := make(chan *net.TCPConn, 1)
@@ -69,6 +71,10 @@ func TestMoveBreaks(t *testing.T) {
 					}
 					agents <- raw
 					_, _ = way.Write(c.answers)
+					if c.begins {
+						_, _ = io.ReadFull(way, make([]byte, 1))
+						return
+					}
 				}
 			})
 			issuer, _ := catest.NewIssuer(t, string(zone))

@@ -60,12 +60,7 @@ func newDirectly(t *testing.T, in places, by int, relays, bpf bool, prefixes ...
 	m.tap = m.gateway.Tap(t, m.carry, "net")
 	way := role{Listen: at(in.public, 443).String(), Label: m.label}
 	if bpf {
-		root := t.TempDir()
-		if err := unix.Mount("bpf", root, "bpf", 0, ""); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = unix.Unmount(root, unix.MNT_DETACH) })
-		way.Pins = filepath.Join(root, "heddle")
+		way.Pins = filepath.Join(nstest.PinsBPF(t), "heddle")
 	}
 	m.serve(way, by, relays, prefixes, nil)
 	return m

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"bytes"
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -43,6 +41,7 @@ type moving struct {
 	config                  *tls.Config                                            // of the client
 	list                    []byte                                                 // of keys for encrypted hellos
 	control                 func(network, address string, c syscall.RawConn) error // of the client's next sockets, or nil
+	to                      netip.AddrPort                                         // where the client connects: the gateway
 	tap                     *nstest.Tap
 	toAgent, toSidecar      atomic.Int64 // bytes of TCP between gateway and tenant, by port
 	resets                  atomic.Int64
@@ -89,13 +88,20 @@ const (
 	byLate           // the gateway, by a switch that does not settle
 	toServer         // by nftables, to an agent that relays to a server which reads the PROXY protocol
 	byStuck          // as byOther, and the gateway stops once it has led a connection
+	byBPF            // the gateway, by programs, in a test with mounts of its own
 )
 
 // newMovingBy is newMoving with another way to hold and lead. Edit may change the site's server.
 func newMovingBy(t *testing.T, in places, relays bool, by int, edit func(*tls.Config)) *moving {
 	t.Helper()
+	return newMovingOver(t, in, by, relays, edit, nstest.Link)
+}
+
+// newMovingOver is newMovingBy with another link of the client.
+func newMovingOver(t *testing.T, in places, by int, relays bool, edit func(*tls.Config), link func(t testing.TB, client, gateway nstest.End)) *moving {
+	t.Helper()
 	m := &moving{t: t, places: in, client: nstest.New(t), gateway: nstest.New(t), tenant: nstest.New(t), label: pseudonym.NewLabel(), greetings: map[layers.TCPPort]greetingSeen{}}
-	nstest.Link(t, nstest.End{In: m.client, Device: "net", Addrs: []string{in.from}}, nstest.End{In: m.gateway, Device: "net"})
+	link(t, nstest.End{In: m.client, Device: "net", Addrs: []string{in.from}}, nstest.End{In: m.gateway, Device: "net"})
 	nstest.Link(t, nstest.End{In: m.tenant, Device: "net", Addrs: []string{in.site}}, nstest.End{In: m.gateway, Device: "site"})
 	way := role{Listen: at(in.public, 443).String(), Label: m.label}
 	network, site := "net", "site"
@@ -148,15 +154,21 @@ func (m *moving) bridge(name string) string {
 	return s.Socket(name)
 }
 
-// count counts what passes the gateway's machine.
-func (m *moving) count(p nstest.Passed) {
+// tcp returns a packet, and its header of TCP or nil.
+func (m *moving) tcp(p nstest.Passed) (gopacket.Packet, *layers.TCP) {
 	kind := layers.LayerTypeIPv4
 	if m.places == places6 {
 		kind = layers.LayerTypeIPv6
 	}
 	packet := gopacket.NewPacket(p.Bytes, kind, gopacket.NoCopy)
-	tcp, ok := packet.Layer(layers.LayerTypeTCP).(*layers.TCP)
-	if !ok {
+	tcp, _ := packet.Layer(layers.LayerTypeTCP).(*layers.TCP)
+	return packet, tcp
+}
+
+// count counts what passes the gateway's machine.
+func (m *moving) count(p nstest.Passed) {
+	packet, tcp := m.tcp(p)
+	if tcp == nil {
 		if packet.Layer(layers.LayerTypeICMPv4) != nil {
 			m.resets.Add(1)
 		}
@@ -204,7 +216,7 @@ func (m *moving) visit(config *tls.Config) (c *tls.Conn, from string) {
 	m.t.Helper()
 	var raw net.Conn
 	m.client.Do(m.t, func() (err error) {
-		raw, err = (&net.Dialer{Control: m.control}).Dial("tcp", at(m.public, 443).String())
+		raw, err = (&net.Dialer{Control: m.control}).Dial("tcp", m.to.String())
 		return err
 	})
 	m.t.Cleanup(func() { raw.Close() })
@@ -349,114 +361,4 @@ func TestMoveOfCurl(t *testing.T) {
 		t.Errorf("curl says %s", out)
 	}
 	m.expect(Counts{Moved: 1})
-}
-
-// Without an agent that takes it, a connection stays at the gateway, which relays it.
-func TestNoMove(t *testing.T) {
-	for _, c := range []struct {
-		name  string
-		spoil func(*moving)
-	}{
-		{"the agent has ended", func(m *moving) { m.agent.kill() }},
-		{"somebody else is there", func(m *moving) {
-			m.agent.kill()
-			m.stranger(ofNobody, func(c net.Conn) {})
-		}},
-		{"it dies in the middle", func(m *moving) {
-			m.agent.kill()
-			m.stranger(ofTenant, func(c net.Conn) { _, _ = io.ReadFull(c, make([]byte, 100)) })
-		}},
-		{"its kernel refuses", func(m *moving) {
-			m.agent.kill()
-			file, _ := listenSidecar(m.t)
-			m.agent = m.start(m.tenant, role{Listen: m.agentAt(), Sidecar: file, Bare: true})
-		}},
-		{"its sidecar has ended", func(m *moving) {
-			m.agent.kill()
-			m.agent = m.start(m.tenant, role{Listen: m.agentAt(), Sidecar: filepath.Join(m.t.TempDir(), "none")})
-		}},
-		{"its server has ended", func(m *moving) {
-			m.agent.kill()
-			m.agent = m.start(m.tenant, role{Listen: m.agentAt(), Server: "127.0.0.1:1"})
-		}},
-		{"it refuses", func(m *moving) {
-			m.agent.kill()
-			m.stranger(ofTenant, func(c net.Conn) {
-				for {
-					if _, err := readMove(c); err != nil {
-						return
-					}
-					_, _ = c.Write([]byte{moveRefused})
-				}
-			})
-		}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			m := newMoving(t, places4, true)
-			c.spoil(m)
-			for range 2 {
-				conn, from := m.visit(m.config)
-				if from != conn.LocalAddr().String() {
-					t.Errorf("the tenant sees %s, and the client is %v", from, conn.LocalAddr())
-				}
-				m.echo(conn, much)
-				conn.Close()
-			}
-			polltest.Until(t, func() error {
-				if got := m.way.counts(t); got.Relayed != 2 || got.Moved != 0 || got.BytesUp < 2*much {
-					return fmt.Errorf("it counts %+v", got)
-				}
-				return nil
-			})
-		})
-	}
-}
-
-// stranger is at the agent's address, with a key.
-func (m *moving) stranger(key byte, do func(net.Conn)) {
-	m.t.Helper()
-	var l net.Listener
-	m.tenant.Do(m.t, func() (err error) {
-		l, err = net.Listen("tcp", m.agentAt())
-		return err
-	})
-	ctx, cancel := context.WithCancel(context.Background())
-	m.t.Cleanup(cancel)
-	go netutil.Serve(ctx, l, func(c net.Conn) {
-		go func() {
-			defer c.Close()
-			t := tls.Server(c, &tls.Config{Certificates: []tls.Certificate{identity(key)}, ClientAuth: tls.RequireAnyClientCert})
-			if t.Handshake() == nil {
-				do(t)
-			}
-		}()
-	})
-}
-
-// An agent takes nothing from somebody without the gateways' key, nor what is none of its own connections.
-func TestAgentRefuses(t *testing.T) {
-	m := newMoving(t, places4, false)
-	connect := func(key byte) *tls.Conn {
-		var raw net.Conn
-		m.gateway.Do(t, func() (err error) {
-			raw, err = net.DialTCP("tcp", nil, net.TCPAddrFromAddrPort(at(m.site, 4444)))
-			return err
-		})
-		t.Cleanup(func() { raw.Close() })
-		_ = raw.SetDeadline(time.Now().Add(polltest.Patience))
-		return tls.Client(raw, &tls.Config{InsecureSkipVerify: true, VerifyConnection: only(keyOf(ofTenant)), Certificates: []tls.Certificate{identity(key)}})
-	}
-	c := connect(ofNobody)
-	if _, err := c.Read(make([]byte, 1)); err == nil { // TLS 1.3 tells a client afterwards
-		t.Error("the agent takes another key")
-	}
-	for name, frame := range map[string][]byte{"long": {255, 255, 255, 255}, "no state": {0, 0, 0, 1, 1}} {
-		c := connect(ofGateways)
-		if _, err := c.Write(frame); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
 }

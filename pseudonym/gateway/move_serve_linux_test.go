@@ -16,6 +16,7 @@ import (
 func (m *moving) serve(way role, by int, relays bool, prefixes []string, edit func(*tls.Config)) {
 	t := m.t
 	t.Helper()
+	m.to = at(m.public, 443)
 	issuer, root := catest.NewIssuer(t, string(zone))
 	m.config = &tls.Config{ServerName: zone.Name(m.label), RootCAs: x509.NewCertPool(), NextProtos: []string{"who"}, MinVersion: tls.VersionTLS13}
 	m.config.RootCAs.AddCert(root)
@@ -47,6 +48,9 @@ func (m *moving) serve(way role, by int, relays bool, prefixes []string, edit fu
 	way.Hello = [2][]byte{key.Config(), private}
 	way.Late = by == byLate
 	way.Stuck = by == byStuck
+	if by == byBPF {
+		way.Pins = filepath.Join(nstest.PinsBPF(t), "heddle")
+	}
 	if by == byOther || by == byStuck {
 		way.Switch = filepath.Join(t.TempDir(), "switch")
 		m.start(m.gateway, role{Switch: way.Switch, Pins: way.Pins})

@@ -19,7 +19,7 @@ func TestSilentAgentIsLeft(t *testing.T) {
 		defer far.Close()
 		go io.Copy(io.Discard, far)
 		begun := time.Now()
-		if err := ask(near, []byte("state"), patience([]string{"a"}, true)); !errors.Is(err, errSilent) || !errors.Is(err, os.ErrDeadlineExceeded) {
+		if err := ask(near, []byte("state"), patience([]string{"a"}, true), moveReady); !errors.Is(err, errSilent) || !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("it fails with %v", err)
 		}
 		if waited := time.Since(begun); waited != answerFor || waited >= 2*time.Second {

@@ -23,6 +23,8 @@ of a pseudonym's gateway. The cases are
                       of other connections, and how fast such rules come and go
   ovs/...             the same for handoff by a bridge of Open vSwitch, beside
                       mutual TLS through that bridge
+  stall/TROUBLE/MODE  the longest fetch of 10 KiB while one packet is lost,
+                      overtakes others or comes twice, each in turn
   pseudonyms/N        a fetch of 10 and of 100 KiB while the site has N
                       pseudonyms, and the memory of the cloud's process and of
                       the site's sidecar
@@ -42,10 +44,11 @@ Time of processors is relative to HAProxy's. Questions to the nameserver do not
 count: a client of v6 takes 16 addresses in turn.
 
 Links have no limit, so the figures are of processors, which client, gateway and
-site share. The column GOAL has what Heddle wants to reach. Needs root, and what
-dist/install-deps bench installs. --quick measures less long, and takes fewer
-sizes, rules, pseudonyms and connections. Without it the rules take some minutes
-of each round, and 100,000 connections four minutes and 10 GB of memory.`,
+site share. For stalls the client's link has 5 ms each way. The column GOAL has
+what Heddle wants to reach. Needs root, and what dist/install-deps bench
+installs. --quick measures less long, and takes fewer sizes, rules, pseudonyms
+and connections. Without it the rules take some minutes of each round, and
+100,000 connections four minutes and 10 GB of memory.`,
 		Example: `  heddle lab bench gateway --quick
   heddle lab bench gateway --only rate,latency/1KiB --json gateway.json --plot gateway.svg
   heddle lab bench gateway --only rules,pseudonyms --rounds 3`,

@@ -28,12 +28,7 @@ import (
 // pins gives a directory in a BPF file system of the test's own.
 func pins(t testing.TB) string {
 	t.Helper()
-	root := t.TempDir()
-	if err := unix.Mount("bpf", root, "bpf", 0, ""); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = unix.Unmount(root, unix.MNT_DETACH) })
-	return filepath.Join(root, "heddle")
+	return filepath.Join(nstest.PinsBPF(t), "heddle")
 }
 
 func kindOf(t *testing.T) leadtest.Kind {

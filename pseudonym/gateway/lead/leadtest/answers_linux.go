@@ -6,6 +6,7 @@ import (
 
 	"github.com/gopacket/gopacket/layers"
 
+	"heddle/internal/nstest"
 	"heddle/internal/tcprepair"
 )
 
@@ -104,8 +105,8 @@ func forgedPacketsDirectly(w *World) {
 func narrowNetworkDirectly(w *World) {
 	near, far := w.Moved()
 	w.Talk(near, far)
-	w.provider.Do(w.t, func() error { return resize("client", 1300) })
-	w.Client.Do(w.t, func() error { return resize("net", 1300) })
+	w.provider.Do(w.t, func() error { return nstest.Resize("client", 1300) })
+	w.Client.Do(w.t, func() error { return nstest.Resize("net", 1300) })
 	w.Talk(near, far)
 	w.Finish(near, far)
 	w.quiet()

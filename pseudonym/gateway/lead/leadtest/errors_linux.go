@@ -12,15 +12,6 @@ import (
 	"heddle/internal/polltest"
 )
 
-// resize sets the MTU of a device.
-func resize(name string, bytes int) error {
-	link, err := netlink.LinkByName(name)
-	if err == nil {
-		err = netlink.LinkSetMTU(link, bytes)
-	}
-	return err
-}
-
 // A network that gets narrower behind the provider's, the gateway's or the tenant's router passes the connection on, and tells the client of no
 // tenant.
 func narrowNetwork(w *World) {
@@ -42,8 +33,8 @@ func narrowNetwork(w *World) {
 			continue
 		}
 		before := w.errors.Load()
-		cut.in.Do(t, func() error { return resize(cut.device, cut.bytes) })
-		cut.to.Do(t, func() error { return resize("net", cut.bytes) })
+		cut.in.Do(t, func() error { return nstest.Resize(cut.device, cut.bytes) })
+		cut.to.Do(t, func() error { return nstest.Resize("net", cut.bytes) })
 		w.Talk(near, far)
 		if w.tap.Drain(); cut.told && w.errors.Load() == before {
 			t.Errorf("the client was not told that %d bytes are the most", cut.bytes)
