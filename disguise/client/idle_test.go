@@ -135,7 +135,7 @@ func TestIdleLink(t *testing.T) {
 				time.Sleep(time.Minute) // a page is loaded
 				before := m.carried()
 				time.Sleep(10 * time.Minute)
-				if n := m.carried() - before; n >= 60_000 || n == 0 || s.Status().Connections != cover.Connections(name) {
+				if n := m.carried() - before; n >= 60_000 || n == 0 || s.Status().Connections < cover.Connections(name) { // one that starved has more
 					t.Errorf("%d bytes in ten minutes, by %d connections", n, s.Status().Connections)
 				} else {
 					t.Logf("%d bytes in ten minutes, by %d connections", n, s.Status().Connections)
