@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -27,16 +28,19 @@ import (
 	"heddle/path"
 )
 
-// behind is a bridge behind Debian's nginx, and the options of its clients.
+// behind is a bridge behind a web server of Debian's, and the options of its clients.
 type behind struct {
 	*setup
-	front peer.Front
-	nginx *peer.Process
-	o     client.Options
-	args  map[string]string // of the clients' cover
+	front  peer.Front
+	server *peer.Process
+	o      client.Options
+	args   map[string]string // of the clients' cover
 }
 
-func startBehind(t testing.TB, plain bool, front cover.Front, edit func(*Options)) *behind {
+// fronts are the web servers as the guide says to configure them.
+var fronts = map[string]peer.Front{"nginx": {}, "Caddy": {Caddy: true}}
+
+func startBehind(t testing.TB, server peer.Front, front cover.Front, edit func(*Options)) *behind {
 	t.Helper()
 	dir := t.TempDir()
 	site := filepath.Join(dir, "site.db")
@@ -57,7 +61,7 @@ func startBehind(t testing.TB, plain bool, front cover.Front, edit func(*Options
 		o.Covers = map[byte]cover.Factory{web.NumberTLS: factory(cover.Options{Seed: o.Key[:], Bridge: true, Front: front, Args: map[string]string{"site": site}})}
 		edit(o)
 	})}
-	b.front = peer.Front{Listen: tcptest.Nobody(t), To: "http://" + b.at.String(), Certificate: certificate, Key: key, Work: dir, Plain: plain}
+	b.front = peer.Front{Listen: tcptest.Nobody(t), To: "http://" + b.at.String(), Certificate: certificate, Key: key, Work: dir, Plain: server.Plain, Caddy: server.Caddy}
 	b.pass()
 	b.o = b.options()
 	b.o.Line.Address, b.o.Connections = b.front.Listen, 1
@@ -66,20 +70,20 @@ func startBehind(t testing.TB, plain bool, front cover.Front, edit func(*Options
 	return b
 }
 
-// pass starts nginx.
+// pass starts the web server.
 func (b *behind) pass() {
 	b.t.Helper()
 	var err error
-	if b.nginx, err = b.front.Start(b.t.Context(), nil); errors.Is(err, peer.ErrMissing) {
+	if b.server, err = b.front.Start(b.t.Context(), nil); errors.Is(err, peer.ErrMissing) {
 		b.t.Skip("typed skip:", err)
 	} else if err != nil {
 		b.t.Fatal(err)
 	}
-	b.t.Cleanup(b.nginx.Stop)
+	b.t.Cleanup(b.server.Stop)
 }
 
-// visit asks nginx for a page as a stranger, by HTTP/2.
-func (b *behind) visit(page string) (status int, text string) {
+// visit asks the web server for a page as a stranger, by HTTP/2. server is how it calls itself.
+func (b *behind) visit(page string) (status int, text, server string) {
 	b.t.Helper()
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}
 	defer transport.CloseIdleConnections()
@@ -96,19 +100,21 @@ func (b *behind) visit(page string) (status int, text string) {
 	if err != nil || answer.ProtoMajor != 2 {
 		b.t.Errorf("%s: %s, %v", page, answer.Proto, err)
 	}
-	return answer.StatusCode, string(body)
+	return answer.StatusCode, string(body), answer.Header.Get("Server")
 }
 
-// Links go through nginx, as the guide says to configure it and as it is by itself, which makes a connection for each request and holds answers
-// back. Their requests share nginx's connections with those of strangers and of each other.
-func TestLinksBehindNginx(t *testing.T) {
-	for name, plain := range map[string]bool{"as in the guide": false, "by itself": true} {
+// Links go through a web server: nginx and Caddy as the guide says to configure them, and nginx as it is by itself, which makes a connection for each
+// request and holds answers back. Their requests share the web server's connections with those of strangers and of each other.
+func TestLinksBehindAWebServer(t *testing.T) {
+	servers := maps.Clone(fronts)
+	servers["nginx by itself"] = peer.Front{Plain: true}
+	for name, server := range servers {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var mu sync.Mutex
 			var from []string
 			echo := to(tcptest.Serve(t, tcptest.Echo))
-			b := startBehind(t, plain, cover.Front{Visitor: "X-Forwarded-For"}, func(o *Options) {
+			b := startBehind(t, server, cover.Front{Visitor: "X-Forwarded-For"}, func(o *Options) {
 				o.Target = func(ctx context.Context, client net.Addr) (net.Conn, error) {
 					mu.Lock()
 					defer mu.Unlock()
@@ -131,14 +137,14 @@ func TestLinksBehindNginx(t *testing.T) {
 				})
 			}
 			for range 5 {
-				if status, text := b.visit("/about"); status != 200 || !strings.Contains(text, "never changes") {
-					t.Errorf("a stranger gets %d %q", status, text)
+				if status, text, by := b.visit("/about"); status != 200 || !strings.Contains(text, "never changes") || !named(by, name) {
+					t.Errorf("a stranger gets %d %q of %q", status, text, by)
 				}
 			}
 			work.Wait()
 			polltest.Await(t, "the links are forgotten", func() bool { return len(b.Status().Links) == 0 })
 			want := "127.0.0.1:0"
-			if plain { // nginx says nothing of visitors
+			if server.Plain { // nginx says nothing of visitors
 				want = ""
 			}
 			if !slices.Equal(from, []string{want, want, want}) {
@@ -148,9 +154,15 @@ func TestLinksBehindNginx(t *testing.T) {
 	}
 }
 
+// named reports whether an answer is of the web server with a name.
+func named(by, name string) bool {
+	name, _, _ = strings.Cut(name, " ")
+	return strings.HasPrefix(by, name)
+}
+
 // The oldest connections of a link go if there are many, since the bridge does not see when one ends.
 func TestManyConnectionsBehindNginx(t *testing.T) {
-	b := startBehind(t, false, cover.Front{}, func(o *Options) { o.Target = to(tcptest.Serve(t, tcptest.Echo)) })
+	b := startBehind(t, fronts["nginx"], cover.Front{}, func(o *Options) { o.Target = to(tcptest.Serve(t, tcptest.Echo)) })
 	var err error
 	if b.o.Covers, err = cover.New(web.NameTLS, cover.Options{Seed: b.line.Key[:], Life: cover.Life{Bytes: 4000}, Args: b.args}); err != nil {
 		t.Fatal(err)
@@ -162,7 +174,7 @@ func TestManyConnectionsBehindNginx(t *testing.T) {
 
 // All connections are those of nginx, at one address, so none goes for the sake of others.
 func TestManyVisitorsBehindNginx(t *testing.T) {
-	b := startBehind(t, false, cover.Front{}, func(o *Options) { o.Target = to(tcptest.Serve(t, tcptest.Echo)) })
+	b := startBehind(t, fronts["nginx"], cover.Front{}, func(o *Options) { o.Target = to(tcptest.Serve(t, tcptest.Echo)) })
 	var all []*bufio.ReadWriter
 	for range 2 * connlimit.Strangers.Network {
 		c, err := net.DialTCP("tcp", nil, net.TCPAddrFromAddrPort(b.at))
@@ -189,39 +201,43 @@ func TestManyVisitorsBehindNginx(t *testing.T) {
 	}
 }
 
-// A bridge that is gone is what nginx shows of any site that is: to visitors an error, and to clients no bridge. A link goes on when
-// nginx, or a connection with it, is there again.
+// A bridge that is gone is what the web server shows of any site that is: to visitors an error, and to clients no bridge. A link goes on when the web
+// server, or a connection with it, is there again.
 func TestFrontGoesAway(t *testing.T) {
-	b := startBehind(t, false, cover.Front{}, func(*Options) {})
-	web := tcptest.Serve(t, tcptest.Echo)
-	m, err := client.NewMany(b.o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close()
-	echoes := func() bool {
-		c, err := m.Dial(t.Context(), path.At(web))
-		if err != nil {
-			return false
-		}
-		defer c.Close()
-		got := make([]byte, 5)
-		_, err = c.Write([]byte("hello"))
-		_, readErr := io.ReadFull(c, got)
-		return err == nil && readErr == nil && string(got) == "hello"
-	}
-	polltest.Await(t, "a stream", echoes)
-	b.nginx.Stop()
-	if c, err := client.Dial(t.Context(), b.o); err == nil {
-		t.Error("a link without nginx", c)
-	}
-	b.pass()
-	polltest.Await(t, "a stream after nginx came back", echoes)
-	b.stop()
-	if status, text := b.visit("/about"); status != http.StatusBadGateway || !strings.Contains(text, "nginx") {
-		t.Errorf("without the bridge a stranger gets %d %q", status, text)
-	}
-	if c, err := openLink(t, b.o); err == nil || !strings.Contains(err.Error(), "502 Bad Gateway") || !strings.Contains(errhint.Of(err), "behind it") {
-		t.Error("without the bridge:", c, err)
+	for name, server := range fronts {
+		t.Run(name, func(t *testing.T) {
+			b := startBehind(t, server, cover.Front{}, func(*Options) {})
+			web := tcptest.Serve(t, tcptest.Echo)
+			m, err := client.NewMany(b.o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer m.Close()
+			echoes := func() bool {
+				c, err := m.Dial(t.Context(), path.At(web))
+				if err != nil {
+					return false
+				}
+				defer c.Close()
+				got := make([]byte, 5)
+				_, err = c.Write([]byte("hello"))
+				_, readErr := io.ReadFull(c, got)
+				return err == nil && readErr == nil && string(got) == "hello"
+			}
+			polltest.Await(t, "a stream", echoes)
+			b.server.Stop()
+			if c, err := client.Dial(t.Context(), b.o); err == nil {
+				t.Error("a link without the web server", c)
+			}
+			b.pass()
+			polltest.Await(t, "a stream after it came back", echoes)
+			b.stop()
+			if status, _, by := b.visit("/about"); status != http.StatusBadGateway || !named(by, name) {
+				t.Errorf("without the bridge a stranger gets %d of %q", status, by)
+			}
+			if c, err := openLink(t, b.o); err == nil || !strings.Contains(err.Error(), "502 Bad Gateway") || !strings.Contains(errhint.Of(err), "behind it") {
+				t.Error("without the bridge:", c, err)
+			}
+		})
 	}
 }

@@ -8,14 +8,15 @@ import (
 	"heddle/lab"
 )
 
-// Front is nginx in front of another web server: it has the TLS, and passes on what visitors ask for.
+// Front is nginx or Caddy in front of another web server: it has the TLS, and passes on what visitors ask for.
 type Front struct {
+	Caddy            bool
 	Listen           netip.AddrPort
 	To               string // such as http://127.0.0.1:8081 or http://unix:/run/site.sock:
 	Certificate, Key string // PEM files
 	Work             string // an existing directory, for its configuration
-	More             string // servers of its own
-	// Plain leaves out all that nginx does not need.
+	More             string // servers of nginx's own
+	// Plain leaves out all that nginx does not need. Caddy's configuration is always plain.
 	Plain bool
 }
 
@@ -41,11 +42,11 @@ const frontUsual = `
 
 // Start starts it on a host, or on this machine if host is nil, and waits until it listens.
 func (f Front) Start(ctx context.Context, host *lab.Host) (*Process, error) {
-	more := frontUsual
-	if f.Plain {
-		more = ""
+	start := f.startNginx
+	if f.Caddy {
+		start = f.startCaddy
 	}
-	p, err := StartNginx(ctx, host, f.Work, fmt.Sprintf(frontServer, f.Listen, f.Certificate, f.Key, f.To, more, f.More))
+	p, err := start(ctx, host)
 	if err != nil {
 		return nil, err
 	}
@@ -54,4 +55,12 @@ func (f Front) Start(ctx context.Context, host *lab.Host) (*Process, error) {
 		return p.OrStop(p.Await(ctx, there))
 	}
 	return p.OrStop(p.Await(ctx, func() error { return host.Do(there) }))
+}
+
+func (f Front) startNginx(ctx context.Context, host *lab.Host) (*Process, error) {
+	more := frontUsual
+	if f.Plain {
+		more = ""
+	}
+	return StartNginx(ctx, host, f.Work, fmt.Sprintf(frontServer, f.Listen, f.Certificate, f.Key, f.To, more, f.More))
 }

@@ -131,18 +131,26 @@ func wrap(name string, err error) error {
 }
 
 func newSiteShowCommand() *cobra.Command {
-	var f bind.Printing
+	var f struct {
+		bind.Printing
+		Dot bool `flag:"dot" help:"print the graph of the pages for Graphviz"`
+	}
 	return bind.Flags(&cobra.Command{
 		Use:   "show FILE",
 		Short: "Show the pages of a site, and what they load and link to",
 		Long: `Show lists the pages of a site, with the objects that each loads, their types
-and sizes, and the pages that it links to.`,
-		Example: "  heddle disguise site show site.db",
-		Args:    cobra.ExactArgs(1),
+and sizes, and the pages that it links to. With --dot it prints the graph of
+these links, which dot of Graphviz draws.`,
+		Example: "  heddle disguise site show site.db\n" +
+			"  heddle disguise site show site.db --dot | dot -Tsvg -o site.svg",
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s, err := site.Open(args[0])
 			if err != nil {
 				return err
+			}
+			if f.Dot {
+				return s.WriteGraph(cmd.OutOrStdout())
 			}
 			if f.JSON {
 				return cli.WriteJSON(cmd.OutOrStdout(), struct {

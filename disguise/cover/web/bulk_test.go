@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"slices"
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
@@ -254,19 +255,41 @@ func TestSendsWhatIsUrgent(t *testing.T) {
 	if err := tab.takeBlocks(bytes.NewReader(make([]byte, 100))); err == nil {
 		t.Error("zeros are taken for blocks")
 	}
-	tab.ready, tab.urgent = []byte("urgent"), true
+	tab.ready, tab.urgent = []byte("urgent"), len("urgent")
 	if err := tab.takeBlocks(bytes.NewReader(make([]byte, 100))); err != nil {
 		t.Errorf("it ends at once: %v", err)
 	}
 	if sent, err := tab.draw(it); err != nil || len(sent) != it.up() || !bytes.HasPrefix(sent, []byte("urgent")) {
 		t.Errorf("it sends %q, %v", sent, err)
 	}
-	for tab.urgent {
+	for tab.urgent > 0 {
 		if _, err := tab.draw(it); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if _, err := tab.draw(it); err == nil {
 		t.Error("it sends more")
+	}
+}
+
+// What is left of a block went out when only padding is behind it. Otherwise an idle client would go on to ask for the sake of padding, since requests seldom
+// end where blocks do.
+func TestPaddingIsNotUrgent(t *testing.T) {
+	f := factoryOf(t, cover.Options{})
+	at := slices.IndexFunc(f.items, func(it *item) bool { return it.up() > 6 && leastBlock%it.up() != 0 && it.up() < leastBlock })
+	client, _, err := f.Client()
+	if err != nil || at < 0 {
+		t.Fatal(at, err)
+	}
+	tab := client.(*tab)
+	tab.feed, tab.ready, tab.urgent = newVeiled(1, 2), []byte("urgent"), len("urgent")
+	if n := tab.waiting(); n != len("urgent") {
+		t.Errorf("%d bytes wait before a request", n)
+	}
+	if _, err := tab.draw(f.items[at]); err != nil || len(tab.ready) == 0 {
+		t.Fatal(len(tab.ready), err)
+	}
+	if n := tab.waiting(); n != 0 {
+		t.Errorf("%d bytes of padding wait", n)
 	}
 }

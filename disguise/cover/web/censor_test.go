@@ -163,15 +163,7 @@ func (c *censor) same(what string, s seen, a, b *webtest.Answer, identical bool)
 			}
 		}
 		for _, one := range []*webtest.Answer{a, b} {
-			body, err := bodyOf(s.it, &http.Response{Header: one.Header, Body: io.NopCloser(bytes.NewReader(one.Content))})
-			if err != nil {
-				c.t.Fatal(err)
-			}
-			whole, err := io.ReadAll(body)
-			if err != nil {
-				c.t.Fatal(err)
-			}
-			if _, err := s.it.answer.Extract(s.it.Body, whole); err != nil {
+			if _, err := s.it.answer.Extract(s.it.Body, c.content(s.it, one)); err != nil {
 				c.t.Errorf("%s: %s %s is none of the site's answers: %v", what, s.it.Method, s.it.URL, err)
 			}
 		}
@@ -180,6 +172,42 @@ func (c *censor) same(what string, s seen, a, b *webtest.Answer, identical bool)
 		c.t.Errorf("%s: %s %.60s, with tokens %v: %s, %d bytes, %s\nand %s, %d bytes, %s", what, s.it.Method, s.it.URL, s.tokens,
 			a.Status, len(a.Content), fields(a), b.Status, len(b.Content), fields(b))
 	}
+}
+
+// unique expects that what a client hid is where each visit has other bytes anyway: behind a URL or a body with tokens that nobody sent before, or in an
+// answer that the recording lets differ. All else that the censor saw is as recorded.
+func (c *censor) unique() {
+	c.t.Helper()
+	tokens := map[requestKey]bool{}
+	for _, s := range c.saw {
+		method, target, body := asks(c.t, s.request)
+		if s.tokens {
+			if key := keyOf(method, target, body); tokens[key] {
+				c.t.Errorf("two visits send the same tokens: %s %.80s", method, target)
+			} else {
+				tokens[key] = true
+			}
+		} else if target != s.it.URL || !bytes.Equal(body, s.it.Posted) {
+			c.t.Errorf("%s %s is asked for as %.80s", s.it.Method, s.it.URL, target)
+		}
+		if s.it.Fresh() == "" && s.answer.StatusCode == http.StatusOK && !bytes.Equal(c.content(s.it, s.answer), s.it.Body) {
+			c.t.Errorf("%s %s is the same for everybody, and a client gets other bytes", s.it.Method, s.it.URL)
+		}
+	}
+}
+
+// content is the body of an answer as a browser shows it.
+func (c *censor) content(it *item, a *webtest.Answer) []byte {
+	c.t.Helper()
+	body, err := bodyOf(it, &http.Response{Header: a.Header, Body: io.NopCloser(bytes.NewReader(a.Content))})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	whole, err := io.ReadAll(body)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return whole
 }
 
 // A censor who saw all of a link asks for the same again: at once, and when it is not valid any more. Nothing tells a client's requests from others.
@@ -204,6 +232,7 @@ func TestCensorAsksAgain(t *testing.T) {
 			s.stop(t)
 		}
 		synctest.Wait()
+		c.unique()
 		c.everybodys("at once", c.ask)
 		counts := map[string]int{}
 		for _, s := range c.saw {

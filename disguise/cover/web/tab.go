@@ -31,7 +31,7 @@ type tab struct {
 
 	feed   cover.Gauge
 	ready  []byte // blocks that the next requests hide
-	urgent bool   // they are not only padding
+	urgent int    // bytes of them that are not only padding
 	known  bool   // the bridge answered with a payload
 	waits  chan error
 	broken error // of what arrived; the connection ends when what is urgent went out
@@ -161,10 +161,10 @@ func mostExchange(limit int64) int64 { return limit / 4 }
 // waiting implements [sender].
 func (t *tab) waiting() int {
 	n := t.feed.Waiting()
-	if n > 0 || t.urgent {
-		n += len(t.ready)
+	if n > 0 {
+		return n + len(t.ready)
 	}
-	return n
+	return t.urgent
 }
 
 // met implements [sender].
@@ -244,7 +244,9 @@ func (t *tab) draw(it *item) ([]byte, error) {
 		return t.drawUnit(it)
 	}
 	n := it.up()
-	t.useful = t.urgent
+	if t.useful = t.urgent > 0; t.broken != nil && !t.useful {
+		return nil, t.broken
+	}
 	for len(t.ready) < n {
 		size := max(n-len(t.ready), leastBlock) // what it does not hide waits for this connection
 		if n < leastBlock {
@@ -256,18 +258,20 @@ func (t *tab) draw(it *item) ([]byte, error) {
 			useful, err = t.feed.Fill(b)
 		}
 		switch {
-		case err != nil && !t.urgent:
+		case err != nil && t.urgent == 0:
 			return nil, err
 		case err != nil: // the rest of the last block, which tells the end, goes out yet
 			_, _ = rand.Read(b) // it never fails
 		}
-		t.urgent = t.urgent || useful > 0
-		t.useful = t.useful || useful > 0
 		t.ready = append(t.ready, b...)
+		if useful > 0 {
+			t.urgent, t.useful = len(t.ready), true
+		}
 	}
 	drawn := t.ready[:n]
-	if t.ready = t.ready[n:]; len(t.ready) == 0 {
-		t.ready, t.urgent = nil, false
+	t.ready, t.urgent = t.ready[n:], max(0, t.urgent-n)
+	if len(t.ready) == 0 {
+		t.ready = nil
 	}
 	return drawn, nil
 }
@@ -342,7 +346,7 @@ func (t *tab) takeBlocks(in io.Reader) error {
 			if t.broken == nil {
 				t.broken = t.feed.Take(b[:n])
 			}
-			if t.broken != nil && !t.urgent { // or else the bridge is yet to be told of the link's end
+			if t.broken != nil && t.urgent == 0 { // or else the bridge is yet to be told of the link's end
 				return t.broken
 			}
 		}
