@@ -114,7 +114,7 @@ func TestGatewayCases(t *testing.T) {
 			for _, figure := range []string{"", "/processor", "/insert", "/delete"} {
 				cases[name+figure] = true
 			}
-			want := strings.NewReplacer("/proxy", "/mtls", "/fdpass", "/mtls", "/handoff", "/mtls", "/v6", "/mtls", "/haproxy", "/mtls", "/nginx", "/mtls", "/https", "/mtls").Replace(name)
+			want := strings.NewReplacer("/proxy", "/mtls", "/fdpass", "/mtls", "/handoff-direct", "/mtls", "/handoff", "/mtls", "/v6", "/mtls", "/haproxy", "/mtls", "/nginx", "/mtls", "/https", "/mtls").Replace(name)
 			switch top.name {
 			case "burst":
 				want = strings.Replace(want, "mtls", "https", 1)

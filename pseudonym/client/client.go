@@ -15,7 +15,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"syscall"
 	"time"
 
 	"heddle/internal/errhint"
@@ -269,11 +268,10 @@ func (c *Client) ask(ctx context.Context, method, path string, question, answer 
 func (c *Client) hint(err error) string {
 	var unknown x509.UnknownAuthorityError
 	var op *net.OpError
-	alert := errors.As(err, &op) && op.Op == "remote error" // as crypto/tls says
 	switch {
 	case errors.As(err, &unknown):
 		return "give the cloud's root certificate with --root FILE"
-	case c.own != nil && (alert || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)):
+	case c.own != nil && !errors.Is(err, context.Canceled) && !(errors.As(err, &op) && op.Op == "dial"): // something was there, and ended the connection one way or another
 		return "your pseudonym of the store may have ended, or the cloud's database does not answer: try again later"
 	}
 	return "check the zone, and whether its nameserver and gateway run"

@@ -217,6 +217,8 @@ func TestSidecarEndsWhileItIsGivenAConnection(t *testing.T) {
 		if _, err := client.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("%d: the client reads: %v", i, err)
 		}
+		// The agent tells the gateway so after the client has its reset. It ends now.
+		polltest.Await(t, "the gateway counts the connection", func() bool { return m.way.counts(t).Moved == uint64(i+1) })
 		sidecar.Close()
 	}
 }

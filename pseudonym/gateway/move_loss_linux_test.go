@@ -249,10 +249,13 @@ func TestMoveOverABadLink(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			link := &badLink{port: 443}
+			if c.direct {
+				link.port = 4443
+			}
 			link.set(which{}, trouble{})
 			m := newMovingOver(t, c.in, c.by, false, nil, func(t testing.TB, a, b nstest.End) { nstest.Wire(t, a, b, link.pass) })
 			if c.direct {
-				link.port, m.to = 4443, at(m.site, 4443)
+				m.to = at(m.site, uint16(link.port))
 			}
 			if c.short {
 				m.config.CurvePreferences, m.config.ClientSessionCache = []tls.CurveID{tls.X25519}, tls.NewLRUClientSessionCache(0)

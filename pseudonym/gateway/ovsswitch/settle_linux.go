@@ -15,8 +15,10 @@ import (
 )
 
 // look waits until Open vSwitch has looked at all that its cache has, by the command revalidator/wait of its process (ovs-vswitchd(8)). It looks
-// when a flow changes, and may have begun before the last change.
-func look(socket string, patience time.Duration) error {
+// when a flow changes, and may have begun before the last change. If it has ended by the time that it knows the command, that waits for the next look,
+// half a second. So look changes a flow of the bridge now and then while it waits; nil
+// changes none.
+func look(socket string, bridge *openflow.Conn, patience time.Duration) error {
 	dir := filepath.Dir(socket)
 	pid, err := os.ReadFile(filepath.Join(dir, "ovs-vswitchd.pid"))
 	if err != nil {
@@ -33,15 +35,34 @@ func look(socket string, patience time.Duration) error {
 	if _, err := c.Write([]byte(`{"id":0,"method":"revalidator/wait","params":[]}`)); err != nil {
 		return err
 	}
-	var answer struct{ Error any }
-	if err := json.NewDecoder(c).Decode(&answer); err != nil {
-		return err
+	answered := make(chan error, 1)
+	go func() {
+		var answer struct{ Error any }
+		err := json.NewDecoder(c).Decode(&answer)
+		if err == nil && answer.Error != nil {
+			err = fmt.Errorf("revalidator/wait: %v", answer.Error)
+		}
+		answered <- err
+	}()
+	nudge := time.NewTicker(nudgeEach)
+	defer nudge.Stop()
+	for {
+		select {
+		case err := <-answered:
+			return err
+		case <-nudge.C:
+			if bridge == nil {
+				continue
+			}
+			if err := bridge.Change(touch.Add()); err != nil {
+				return err
+			}
+		}
 	}
-	if answer.Error != nil {
-		return fmt.Errorf("revalidator/wait: %v", answer.Error)
-	}
-	return nil
 }
+
+// nudgeEach is more than a look takes.
+const nudgeEach = 20 * time.Millisecond
 
 // patience is how long Open vSwitch may take for a look on a busy machine.
 const patience = 10 * time.Second
@@ -56,7 +77,7 @@ func forget(socket string, bridge *openflow.Conn) error {
 		if err := bridge.Change(touch.Add()); err != nil {
 			return err
 		}
-		if err := look(socket, patience); err != nil {
+		if err := look(socket, bridge, patience); err != nil {
 			return err
 		}
 	}

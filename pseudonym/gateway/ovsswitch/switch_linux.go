@@ -75,8 +75,15 @@ func New(o Options) (*Switch, error) {
 	}
 	s.done.Go(s.serve)
 	s.done.Go(func() { s.settling.serve(s.end, s.settle) })
-	s.done.Go(func() { s.looking.serve(s.end, func() { _ = look(s.o.socket(), cacheFor) }) })
+	s.done.Go(func() { s.looking.serve(s.end, s.look) })
 	return s, nil
+}
+
+// look waits for a look of Open vSwitch, which is not sure to follow all changes.
+func (s *Switch) look() {
+	if bridge, err := s.current(); err == nil {
+		_ = look(s.o.socket(), bridge, cacheFor)
+	}
 }
 
 func (s *Switch) begin() error {
@@ -84,7 +91,7 @@ func (s *Switch) begin() error {
 	if err != nil {
 		return err
 	}
-	err = look(s.o.socket(), patience)
+	err = look(s.o.socket(), bridge, patience)
 	if err == nil {
 		err = s.adopt(bridge)
 	}
@@ -121,7 +128,7 @@ func Check(o Options) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(look(o.socket(), patience), c.Close())
+	return errors.Join(look(o.socket(), nil, patience), c.Close())
 }
 
 // adopt takes over the connections of an earlier process: those to an address of this machine.
