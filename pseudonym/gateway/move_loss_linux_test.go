@@ -271,7 +271,8 @@ func TestMoveOverABadLink(t *testing.T) {
 				var longest time.Duration // without the first packets, whose timeout is that of all connections
 				for i := range 2 * (positions + 1) {
 					w := which{i%2 == 0, i / 2}
-					polltest.AgainAfter(t, heldFor, func(int) error {
+					// Any of the processes may have been late, and not this one. What is wrong with a packet is wrong each time.
+					polltest.AgainAfter(t, 0, func(int) error {
 						visits++
 						began := time.Now()
 						err := m.visitOver(link, w, does)
