@@ -35,7 +35,7 @@ var kinds = map[string]kind{
 	"go":      {server: peer.GoServer},
 	"inplace": {server: "nginx", front: byNginx},
 	"haproxy": {server: "nginx", front: byHAProxy},
-	// What doctor warns of, and an administrator may have set for good reasons.
+	// Doctor warns of these settings. An administrator may have good reasons for them.
 	"kernel": {server: "nginx", settings: map[string]string{
 		"ipv4/tcp_timestamps": "0", "ipv4/tcp_sack": "0", "ipv4/ip_default_ttl": "128", "ipv6/conf/cloud/hop_limit": "128",
 		"ipv4/tcp_ecn": "1", "ipv4/tcp_rmem": "4096 65536 1048576", "ipv4/ip_no_pmtu_disc": "1", "ipv4/tcp_congestion_control": "reno",

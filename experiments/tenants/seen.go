@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// What an observer reads of a connection has these kinds, which begin its names.
+// The kinds of features that an observer reads of a connection. The name of a feature begins with its kind.
 const (
 	packetsKind   = "packets"   // headers of IP and TCP
 	handshakeKind = "handshake" // sizes of the server's first messages of TLS

@@ -55,7 +55,7 @@ func TestHandedOverTenantsLookAlike(t *testing.T) {
 	}
 }
 
-// What two tenants have in common tells neither.
+// A feature tells two tenants apart only if they share no value of it, and if it is no count of what comes by chance.
 func TestTell(t *testing.T) {
 	c := func(tenant string, ttl int, options string, ms float64) Connection {
 		return Connection{Way: Proxy, Tenant: tenant, Pseudonym: tenant, Seen: Seen{"packets: TTL": ttl, "packets: options": options, "timing: SYN-ACK": ms}}

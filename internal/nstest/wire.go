@@ -19,7 +19,7 @@ type Frame struct {
 	to *os.File
 }
 
-// Arrive delivers a copy of the frame, also long after it was sent. What the far kernel does not take is lost.
+// Arrive delivers a copy of the frame, also long after it was sent. The copy is lost if the far kernel does not take it.
 func (f Frame) Arrive() { _, _ = f.to.Write(f.Bytes) }
 
 // ArriveAfter delivers a copy a while later.

@@ -13,7 +13,7 @@ func (d *DB) Labels(ctx context.Context, site string, since, now time.Time) ([]p
 	return labels(d.sql.QueryContext(ctx, `SELECT label FROM pseudonyms WHERE site = $1 AND created >= $2 AND revoked = 0 AND expires > $3`, site, since.Unix(), now.Unix()))
 }
 
-// Holder is who has a valid pseudonym. A database that is open without the seal of its keys does not tell her key and her capability.
+// Holder is who has a valid pseudonym.
 type Holder struct {
 	Label      pseudonym.Label
 	Client     ca.KeyID
@@ -22,16 +22,11 @@ type Holder struct {
 	Expires    time.Time
 }
 
-// holders is the query of [DB.Holders] after the columns.
-const holders = ` FROM pseudonyms WHERE site = $1 AND created >= $2 AND revoked = 0 AND expires > $3 ORDER BY created DESC LIMIT $4`
+const holders = `SELECT label, created, expires, client, capability FROM pseudonyms WHERE site = $1 AND created >= $2 AND revoked = 0 AND expires > $3 ORDER BY created DESC LIMIT $4`
 
 // Holders returns who has the pseudonyms of a site that were made last, at a time or later: the last one first, and so many at most.
 func (d *DB) Holders(ctx context.Context, site string, since, now time.Time, most int) (all []Holder, err error) {
-	columns := `SELECT label, created, expires, client, capability`
-	if d.seal == nil {
-		columns = `SELECT label, created, expires, '', ''`
-	}
-	rows, err := d.sql.QueryContext(ctx, columns+holders, site, since.Unix(), now.Unix(), most)
+	rows, err := d.sql.QueryContext(ctx, holders, site, since.Unix(), now.Unix(), most)
 	if err != nil {
 		return nil, err
 	}

@@ -274,7 +274,8 @@ func (g *Gateway) begin(ctx context.Context, l pseudonym.Label, c net.Conn) bool
 func (g *Gateway) expire(ctx context.Context, l pseudonym.Label, until time.Time, c net.Conn) {
 	for !until.IsZero() && netutil.Sleep(ctx, time.Until(until)) == nil {
 		to, err := g.ask(ctx, l)
-		if err != nil || to.Ended(time.Now()) {
+		// A place without an end is where the router leads names of which it knows nothing.
+		if err != nil || to.Until.IsZero() || to.Ended(time.Now()) {
 			c.Close()
 			return
 		}

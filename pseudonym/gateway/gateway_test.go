@@ -261,14 +261,14 @@ func TestRevocationEndsConnections(t *testing.T) {
 
 // A connection ends when its pseudonym does, and not when that was renewed.
 func TestEndOfAPseudonymEndsConnections(t *testing.T) {
-	one, two := pseudonym.NewLabel(), pseudonym.NewLabel()
+	one, two, three := pseudonym.NewLabel(), pseudonym.NewLabel(), pseudonym.NewLabel()
 	to := tenant(t)
 	soon, late := time.Now().Add(100*time.Millisecond), time.Now().Add(time.Hour)
-	r := &routes{to: map[pseudonym.Label][]string{one: {to}, two: {to}},
-		// It is asked for a route, whether that still holds, and at the end.
-		until: map[pseudonym.Label][]time.Time{one: {soon, soon, soon, soon}, two: {soon, soon, late, late}}}
+	r := &routes{to: map[pseudonym.Label][]string{one: {to}, two: {to}, three: {to}},
+		// It is asked for a route, whether that still holds, and at the end: one has ended, two was renewed, and nothing is known of three any more.
+		until: map[pseudonym.Label][]time.Time{one: {soon, soon, soon, soon}, two: {soon, soon, late, late}, three: {soon, soon, {}, {}}}}
 	_, at := start(t, r, nil)
-	for l, ends := range map[pseudonym.Label]bool{one: true, two: false} {
+	for l, ends := range map[pseudonym.Label]bool{one: true, two: false, three: true} {
 		c, _, err := reach(t, at, hello(t, zone.Name(l)))
 		if ends { // maybe before the tenant's answer came
 			if err == nil {

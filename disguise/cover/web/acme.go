@@ -44,11 +44,11 @@ func newAuthority(name string, o *cover.ACME) (*authority, error) {
 	return a, nil
 }
 
-// reasons reads along why the authority did not take the answer to a challenge. The manager does not tell.
+// reasons remembers why the authority did not take the answer to a challenge. The manager reads that and does not tell.
 type reasons struct{ last atomic.Pointer[string] }
 
-// mostReason bounds what is read along. An authority's answers are of some KiB.
-const mostReason = 1 << 20
+// mostAnswer bounds an answer of the authority, which has some KiB.
+const mostAnswer = 1 << 20
 
 // RoundTrip implements [http.RoundTripper].
 func (r *reasons) RoundTrip(q *http.Request) (*http.Response, error) {
@@ -57,7 +57,10 @@ func (r *reasons) RoundTrip(q *http.Request) (*http.Response, error) {
 		return got, err
 	}
 	defer got.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(got.Body, mostReason))
+	text, err := io.ReadAll(io.LimitReader(got.Body, mostAnswer))
+	if err != nil {
+		return nil, err
+	}
 	got.Body = io.NopCloser(bytes.NewReader(text))
 	var authorization struct {
 		Challenges []struct{ Error struct{ Detail string } }
@@ -69,7 +72,7 @@ func (r *reasons) RoundTrip(q *http.Request) (*http.Response, error) {
 			}
 		}
 	}
-	return got, err
+	return got, nil
 }
 
 // anyHello asks for the one certificate that all visitors get. It has a key of ECDSA, whatever their programs can.

@@ -272,8 +272,8 @@ func TestSendsWhatIsUrgent(t *testing.T) {
 	}
 }
 
-// What is left of a block went out when only padding is behind it. Otherwise an idle client would go on to ask for the sake of padding, since requests seldom
-// end where blocks do.
+// Nothing is urgent once all useful bytes of a block went out and only its padding is left. Otherwise an idle client would go on to ask for the sake of
+// padding, since requests seldom end where blocks do.
 func TestPaddingIsNotUrgent(t *testing.T) {
 	f := factoryOf(t, cover.Options{})
 	at := slices.IndexFunc(f.items, func(it *item) bool { return it.up() > 6 && leastBlock%it.up() != 0 && it.up() < leastBlock })

@@ -10,23 +10,14 @@ import (
 	"heddle/internal/tcprepair"
 )
 
-// RunDirect tests a kind of switch with tenants that answer past the gateway, in worlds of IPv4 and of IPv6.
+// RunDirect tests a kind of switch with tenants that answer past the gateway.
 func RunDirect(t *testing.T, of func(*testing.T) Kind) {
-	for _, one := range []struct {
-		name string
-		test func(*World)
-	}{
+	tests{
 		{"TenantAnswers", tenantAnswers},
 		{"PortIsUsedAgain", portIsUsedAgainDirectly},
 		{"ForgedPackets", forgedPacketsDirectly},
 		{"NarrowNetwork", narrowNetworkDirectly},
-	} {
-		t.Run(one.name, func(t *testing.T) {
-			for name, v6 := range map[string]bool{"IPv4": false, "IPv6": true} {
-				t.Run(name, func(t *testing.T) { one.test(NewDirectWorld(t, of(t), v6)) })
-			}
-		})
-	}
+	}.run(t, of, NewDirectWorld)
 }
 
 // The tenant answers past the gateway, and the client sees the gateway's address alone, in packets as far away as the gateway's own.

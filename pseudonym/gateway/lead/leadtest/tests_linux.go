@@ -22,12 +22,22 @@ import (
 	"heddle/pseudonym/gateway/lead"
 )
 
-// Run tests a kind of switch, in worlds of IPv4 and of IPv6. Each test has its own.
+// tests are some by name.
+type tests []struct {
+	name string
+	test func(*World)
+}
+
+// run runs them in worlds of IPv4 and of IPv6. Each has its own.
+func (all tests) run(t *testing.T, of func(*testing.T) Kind, world func(*testing.T, Kind, bool) *World) {
+	for _, one := range all {
+		t.Run(one.name, func(t *testing.T) { both(t, of, world, one.test) })
+	}
+}
+
+// Run tests a kind of switch.
 func Run(t *testing.T, of func(*testing.T) Kind) {
-	for _, one := range []struct {
-		name string
-		test func(*World)
-	}{
+	tests{
 		{"TenantHasTheConnection", tenantHasTheConnection},
 		{"KeepAliveProbesCount", keepAliveProbesCount},
 		{"PortIsUsedAgain", portIsUsedAgain},
@@ -39,17 +49,15 @@ func Run(t *testing.T, of func(*testing.T) Kind) {
 		{"NarrowNetwork", narrowNetwork},
 		{"GatewayTranslates", gatewayTranslates},
 		{"IsRemoved", isRemoved},
-	} {
-		t.Run(one.name, func(t *testing.T) { both(t, of, one.test) })
-	}
+	}.run(t, of, NewWorld)
 }
 
 // Refusals tests what a kind of switch refuses that lets the kernel route.
-func Refusals(t *testing.T, of func(*testing.T) Kind) { both(t, of, refusals) }
+func Refusals(t *testing.T, of func(*testing.T) Kind) { both(t, of, NewWorld, refusals) }
 
-func both(t *testing.T, of func(*testing.T) Kind, test func(*World)) {
+func both(t *testing.T, of func(*testing.T) Kind, world func(*testing.T, Kind, bool) *World, test func(*World)) {
 	for name, v6 := range map[string]bool{"IPv4": false, "IPv6": true} {
-		t.Run(name, func(t *testing.T) { test(NewWorld(t, of(t), v6)) })
+		t.Run(name, func(t *testing.T) { test(world(t, of(t), v6)) })
 	}
 }
 
