@@ -348,13 +348,13 @@ static inline __u8 behind_initial(struct __sk_buff *skb, __u32 at)
 }
 
 // waits reports whether a handshake waits for the answer to its last long header. A client without Handshake packets yet has
-// no other packets to send. A quarter of the round trip is for one that takes longer.
+// no other packets to send. A quarter of the round trip is for one that takes longer. Another processor's packet may be later than now.
 static inline int waits(struct handshake *h, __u64 now)
 {
-	if (!h->began || now - h->began > HANDSHAKE_LIMIT)
+	if (!h->began || now > h->began + HANDSHAKE_LIMIT)
 		return 0;
 	__u64 round_trip = h->flight - h->began;
-	return !h->flight || now - h->last < round_trip + round_trip / 4;
+	return !h->flight || now < h->last + round_trip + round_trip / 4;
 }
 
 // keep gives the member of a packet of a QUIC handshake, and number for all other packets.

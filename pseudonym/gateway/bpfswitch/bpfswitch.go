@@ -9,7 +9,6 @@ package bpfswitch
 
 import (
 	"cmp"
-	"time"
 )
 
 // Pins is the directory of the maps. Each network namespace has a directory in it.
@@ -23,10 +22,6 @@ const (
 
 // Table is the name of the table of nftables, of the family inet. It stays when the process ends.
 const Table = "heddle_untracked"
-
-// endedFor is how long the entry of a connection that has ended lasts after its last packet: the client may send its last acknowledgement again
-// as long as its socket waits for that (RFC 9293, section 3.6.1), which on Linux is a minute.
-const endedFor = 2 * time.Minute
 
 // Options configure a switch. The zero value is the one for a machine.
 type Options struct {

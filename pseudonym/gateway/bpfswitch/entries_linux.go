@@ -135,8 +135,11 @@ func (s *Switch) sweep(now uint64) error {
 		switch {
 		case old(e.Last, lead.Idle):
 			return gone(s.to.Delete(k))
-		case e.ended() && old(e.Last, endedFor):
+		case e.ended() && old(e.Last, lead.EndedFor):
 			back := leadKey{Source: e.Address, Target: k.Source, Ports: [2]uint16{k.Ports[1], k.Ports[0]}}
+			if b, err := get(s.back, back); gone(err) != nil || err == nil && !old(b.Last, lead.EndedFor) {
+				return gone(err)
+			}
 			return errors.Join(gone(s.to.Delete(k)), gone(s.back.Delete(&back)))
 		}
 		return nil

@@ -145,16 +145,19 @@ static inline int parse(struct __sk_buff *skb, struct packet *p)
 	return 1;
 }
 
+// lasts reports whether an entry is in use. Another processor's packet may be later than now.
+static inline int lasts(__u64 last) { return bpf_ktime_get_ns() < last + idle; }
+
 static inline struct entry *find(void *map, const struct key *k)
 {
 	struct entry *e = bpf_map_lookup_elem(map, k);
-	return e && bpf_ktime_get_ns() - e->last < idle ? e : NULL;
+	return e && lasts(e->last) ? e : NULL;
 }
 
 static inline struct direct *find_direct(const struct key *k)
 {
 	struct direct *d = bpf_map_lookup_elem(&heddle_direct, k);
-	return d && bpf_ktime_get_ns() - d->last < idle ? d : NULL;
+	return d && lasts(d->last) ? d : NULL;
 }
 
 // turn gives the key of the packets in the other direction.

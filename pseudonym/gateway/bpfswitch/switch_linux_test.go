@@ -106,9 +106,18 @@ func TestEntriesEnd(t *testing.T) {
 	want(t, w, map[string]bool{"to": true, "back": true})
 	w.Finish(near, far)
 	want(t, w, map[string]bool{"ended": true})
-	sweep(later(endedFor - time.Minute))
+	sweep(later(lead.EndedFor - time.Minute))
 	want(t, w, map[string]bool{"to": true, "back": true})
-	sweep(later(endedFor))
+	// The tenant sends its last byte again, whose acknowledgement somebody keeps back.
+	k := keyOf(w.Inside, w.At)
+	e, err := get(s.back, k)
+	e.Last += uint64(time.Minute)
+	if err = errors.Join(err, s.back.Put(&k, &e)); err != nil {
+		t.Fatal(err)
+	}
+	sweep(later(lead.EndedFor))
+	want(t, w, map[string]bool{"to": true, "back": true})
+	sweep(later(lead.EndedFor + time.Minute))
 	want(t, w, map[string]bool{"to": false, "back": false})
 
 	near, far = w.Moved()
@@ -139,6 +148,24 @@ func TestIdleEntry(t *testing.T) {
 	if _, err := near.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) { // the gateway knows no such connection
 		t.Errorf("the client reads %v", err)
 	}
+}
+
+// While a program looks at its clock, another processor's packet may write a later time.
+func TestLaterEntry(t *testing.T) {
+	if !nstest.OwnMounts(t) {
+		return
+	}
+	w := leadtest.NewWorld(t, kindOf(t), false)
+	s := w.To.(*Switch)
+	near, far := w.Moved()
+	for m, k := range map[*ebpf.Map]leadKey{s.to: keyOf(w.At, w.Public), s.back: keyOf(w.Inside, w.At)} {
+		e, err := get(m, k)
+		e.Last += uint64(time.Hour)
+		if err = errors.Join(err, m.Put(&k, &e)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.Talk(near, far)
 }
 
 // A packet prolongs the entry of its own direction.

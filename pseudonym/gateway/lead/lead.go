@@ -39,6 +39,11 @@ func Kinds() []string { return []string{string(Auto), string(BPF), string(NFT), 
 // Idle is how long an entry lasts after the last packet of its connection. Keep-alive probes count.
 const Idle = 10 * time.Minute
 
+// EndedFor is how long the entry of a connection that has ended lasts after the last packet of both sides. A side sends its last byte again as long as that
+// is not acknowledged, on Linux at most two minutes after the last time (TCP_RTO_MAX). Without an entry it would leave with the tenant's address: whoever
+// keeps the client's packets back would learn that.
+const EndedFor = 3 * time.Minute
+
 // Most bounds the connections of a switch, or those of each family.
 const Most = 1 << 20
 

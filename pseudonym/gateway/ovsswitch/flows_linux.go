@@ -119,13 +119,13 @@ func (c *connection) flows(mac func(hop) net.HardwareAddr, ttl uint8) []openflow
 	own, reset := openflow.SetTTL(ttl), openflow.Flags(rst, rst)
 	to := []openflow.Action{openflow.Set(openflow.MAC(openflow.EthDst, mac(c.toTenant))), openflow.Set(openflow.Target(c.tenant.Addr())), own, normal}
 	back := []openflow.Action{openflow.Set(openflow.MAC(openflow.EthDst, mac(c.toClient))), openflow.Set(openflow.Source(c.gateway.Addr())), own, normal}
-	idle := lead.Idle
+	silent, idle := silentFor, lead.Idle
 	if c.broken {
-		idle = endedFor
+		silent, idle = lead.EndedFor, lead.EndedFor
 	}
 	return []openflow.Flow{
-		{Cookie: cookie(c.number, roleTo), Priority: priorityLead, Match: tcp(c.client, c.gateway), Idle: idle, Report: true, Actions: to},
-		{Cookie: cookie(c.number, roleBack), Priority: priorityLead, Match: tcp(c.tenant, c.client), Idle: idle, Report: true, Actions: slices.Insert(slices.Clone(back), 0, openflow.FinTimeout(endedFor))},
+		{Cookie: cookie(c.number, roleTo), Priority: priorityLead, Match: tcp(c.client, c.gateway), Idle: silent, Report: true, Actions: to},
+		{Cookie: cookie(c.number, roleBack), Priority: priorityLead, Match: tcp(c.tenant, c.client), Idle: idle, Report: true, Actions: slices.Insert(slices.Clone(back), 0, openflow.FinTimeout(lead.EndedFor))},
 		{Cookie: cookie(c.number, roleReset), Priority: priorityReset, Match: tcp(c.client, c.gateway, reset), Actions: slices.Concat(handOver, to)},
 		{Cookie: cookie(c.number, roleReset), Priority: priorityReset, Match: tcp(c.tenant, c.client, reset), Actions: slices.Concat(handOver, back)},
 		{Cookie: cookie(c.number, roleSYN), Priority: prioritySYN, Match: tcp(c.client, c.gateway, openflow.Flags(syn, syn|ack)), Actions: handOver},

@@ -42,6 +42,6 @@ func (o Options) socket() string {
 // sooner (ovs-vswitchd.conf.db(5), max-revalidator).
 const cacheFor = 2 * time.Second
 
-// endedFor is how long the entry of a connection lasts after the tenant's last packet, if the tenant has sent its last byte. The client may send its
-// last acknowledgement again meanwhile.
-const endedFor = 2 * time.Minute
+// silentFor is how long the flow of a client's packets lasts after the last one. The connection ends with the first of its flows, and a tenant sends what the
+// client does not acknowledge again for a quarter of an hour (tcp_retries2).
+const silentFor = 3 * lead.Idle
