@@ -13,6 +13,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 	"github.com/pelletier/go-toml/v2/unstable"
 
+	"heddle/disguise/cover"
 	"heddle/internal/errhint"
 )
 
@@ -187,6 +188,12 @@ func (d *decoder) set(field reflect.Value, key string, value any, node *unstable
 		check(put(target, n, err == nil), "a time", `"90s" or "5m"`)
 	case *[]string:
 		d.setList(target, key, node)
+	case *cover.Specs:
+		if text, one := value.(string); one {
+			*target = cover.Specs{text}
+		} else {
+			d.setList((*[]string)(target), key, node)
+		}
 	case interface{ Set(string) error }:
 		text, ok := value.(string)
 		check(ok, "a text", "a text in quotes")

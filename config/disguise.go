@@ -7,11 +7,13 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,7 +33,7 @@ import (
 type DisguiseBridge struct {
 	Identity string   `toml:"identity" help:"the <FILE> of the bridge's private key; bridge.pem beside this user's identity where it is not given" complete:"file"`
 	Address  []string `toml:"address" help:"where clients reach the bridge, <ADDRESS:PORT>, for the bridge line"`
-	Cover    []string `toml:"cover" help:"what clients' connections may look like, <NAME[:SETTING=VALUE]>, such as random:prefix=printable or embed:transport=udp"`
+	Cover    []string `toml:"cover" help:"what clients' connections may look like, <NAME[:SETTING=VALUE]>, such as random:prefix=printable or embed:transport=udp; with port= it is at a port of its own"`
 	Tokens   string   `toml:"tokens" help:"let in only clients whose bridge line has a token of <FILE>" complete:"file"`
 }
 
@@ -110,29 +112,40 @@ func (s DisguiseServe) life() (cover.Life, error) {
 	return cover.Life{Bytes: n, Age: s.MaxAge}, hinted(err, "such as 15kB, or 0 for no limit")
 }
 
+const overUDP = " over UDP"
+
 func (d DisguiseBridge) check(wrong problems, front cover.Front) {
 	if len(d.Cover) == 0 {
 		wrong.say("cover", "the bridge has no cover", "such as "+client.DefaultCover)
 	}
 	seen := map[string]bool{}
-	var overTCP []cover.Factory
+	doors := map[uint16][]cover.Factory{}
 	for i, spec := range d.Cover {
 		key := fmt.Sprintf("cover[%d]", i)
 		name, args, err := cover.ParseSpec(spec)
-		over := map[bool]string{true: name + " over UDP", false: name}[cover.OverUDP(args)]
+		over := map[bool]string{true: name + overUDP, false: name}[cover.OverUDP(args)]
 		if err == nil && seen[over] {
 			wrong.say(key, "the cover "+over+" is there twice", "a bridge has one set of settings for each cover")
 		}
 		if seen[over] = true; err == nil {
 			var f cover.Factory
 			if f, err = cover.New(name, cover.Options{Args: args, Front: front}); err == nil && !cover.OverUDP(args) {
-				overTCP = append(overTCP, f)
+				share, _ := cover.ShareOf(args) // New checked it
+				doors[share.Port] = append(doors[share.Port], f)
+				if share.Port > 0 && front.Behind {
+					wrong.say(key, "another web server has the bridge's connections, and the cover is at a port of its own", "leave out port or behind")
+				}
 			}
 		}
 		wrong.add(key, err)
 	}
-	_, err := cover.HostOf(overTCP...)
-	wrong.add("cover", err)
+	if len(doors) > 0 && doors[0] == nil && !slices.ContainsFunc(slices.Collect(maps.Keys(seen)), func(over string) bool { return strings.HasSuffix(over, overUDP) }) {
+		wrong.say("cover", "all covers are at ports of their own, and nothing is at the bridge's address", "leave out the port of one")
+	}
+	for _, all := range doors {
+		_, err := cover.HostOf(all...)
+		wrong.add("cover", err)
+	}
 	for i, at := range d.Address {
 		if a, err := netip.ParseAddrPort(at); err != nil || a.Port() == 0 {
 			wrong.say(fmt.Sprintf("address[%d]", i), fmt.Sprintf("%q is no address and port", at), "such as 192.0.2.9:443 or [2001:db8::9]:443; names are not possible in a bridge line")
@@ -168,6 +181,7 @@ func (d DisguiseBridge) Lines(key handshake.PublicKey, token []byte) (lines []ha
 // Bridge is what [DisguiseServe.Options] read.
 type Bridge struct {
 	bridge.Options
+	Apart   map[uint16]map[byte]cover.Factory // those at ports of their own
 	Tokens  [][]byte
 	Replays *handshake.Replays // set by Open
 
@@ -208,17 +222,27 @@ func (s DisguiseServe) Options() (o Bridge, err error) {
 	front := s.front(problems{})
 	o.Behind = front.Behind
 	o.Key, o.MaxLinks, o.Idle, o.Covers = o.id.Public(), s.MaxLinks, s.Idle, map[byte]cover.Factory{}
-	o.DatagramCovers = map[byte]cover.Factory{}
+	o.DatagramCovers, o.Apart = map[byte]cover.Factory{}, map[uint16]map[byte]cover.Factory{}
 	for _, spec := range s.Cover {
 		name, args, err := cover.ParseSpec(spec)
+		if err != nil {
+			return o, err
+		}
+		share, err := cover.ShareOf(args)
 		if err != nil {
 			return o, err
 		}
 		for _, k := range cover.Kinds() {
 			if k.Name == name {
 				covers := o.Covers
-				if cover.OverUDP(args) {
+				switch {
+				case cover.OverUDP(args):
 					covers = o.DatagramCovers
+				case share.Port > 0:
+					if o.Apart[share.Port] == nil {
+						o.Apart[share.Port] = map[byte]cover.Factory{}
+					}
+					covers = o.Apart[share.Port]
 				}
 				if covers[k.Number], err = cover.New(name, cover.Options{Seed: o.Key[:], Life: life, Bridge: true, Front: front, Args: args}); err != nil {
 					return o, err
@@ -330,7 +354,7 @@ func loadDisguisePath(file string) (client.Bridge, error) {
 func (d DisguiseDial) fileProblems() problems {
 	wrong := d.problems()
 	delete(wrong, "listen") // --listen may follow
-	if line, err := handshake.ParseLine(d.Line); err == nil && d.Cover == "" && len(line.Covers) > 0 {
+	if line, err := handshake.ParseLine(d.Line); err == nil && len(d.Cover) == 0 && len(line.Covers) > 0 {
 		delete(wrong, "cover") // so may --cover, with the site that no bridge line names
 	}
 	return wrong

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"heddle/disguise/cover"
 	"heddle/disguise/handshake"
 	"heddle/path"
 )
@@ -93,7 +94,7 @@ func TestDisguiseDialOfAWebsite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.Cover = "https:site=" + site
+	d.Cover = cover.Specs{"https:site=" + site}
 	if err := d.Check(); err != nil {
 		t.Error(all(err))
 	}
@@ -238,8 +239,13 @@ func TestDisguiseServe(t *testing.T) {
 		behind + "acme = \"x\"\nacme-authority = \"http://a.example/dir\"\n":       "no URL with https",
 		behind + "acme-authority = \"https://a.example/dir\"\n":                    "where the certificate is kept",
 		"destinations = true\nacme = \"x\"\ncover = [\"https:site=" + site + ":pin=" + strings.Repeat("A", 43) + "\"]\n": "another certificate",
-		"to = \"a:1\"\nbehind = \"127.0.0.1:80\"\n":                                       "the cover https can",
-		"to = \"a:1\"\nbehind = \"127.0.0.1:80\"\ncover = [\"http:site=" + site + "\"]\n": "the cover https can",
+		"to = \"a:1\"\nbehind = \"127.0.0.1:80\"\n":                                                   "the cover https can",
+		"to = \"a:1\"\nbehind = \"127.0.0.1:80\"\ncover = [\"http:site=" + site + "\"]\n":             "the cover https can",
+		"to = \"a:1\"\ncover = [\"random:port=80\"]\n":                                                "nothing is at the bridge's address",
+		"to = \"a:1\"\ncover = [\"random\", \"embed:port=0\"]\n":                                      "no port",
+		"to = \"a:1\"\ncover = [\"random\", \"embed:transport=udp:port=80\"]\n":                       "no port",
+		"to = \"a:1\"\ncover = [\"random\", \"http:site=" + site + ":port=80\", \"embed:port=80\"]\n": "no room for others",
+		"to = \"a:1\"\nbehind = \"127.0.0.1:80\"\ncover = [\"https:site=" + site + ":port=80\"]\n":    "leave out port",
 	} {
 		if _, err := load(text); err == nil || !strings.Contains(all(err), want) {
 			t.Errorf("%q: %v, want %q", text, all(err), want)
@@ -280,6 +286,10 @@ func TestDisguiseServe(t *testing.T) {
 	if len(o.Covers) != 1 || o.Targets == nil || o.Target != nil {
 		t.Errorf("%+v", o)
 	}
+	s.Cover = []string{"random", "embed:port=80:weight=2", "http:site=" + site + ":port=81", "embed:transport=udp"}
+	if o, err := s.Options(); err != nil || len(o.Covers) != 1 || len(o.DatagramCovers) != 1 || len(o.Apart) != 2 || o.Apart[80][2] == nil || o.Apart[81][3] == nil {
+		t.Errorf("%+v, %v", o, all(err))
+	}
 }
 
 // A bridge line carries what both sides need, and no file names of the bridge.
@@ -310,7 +320,7 @@ func TestWebsiteInsideTLS(t *testing.T) {
 	}
 	line := handshake.Line{Address: netip.MustParseAddrPort("192.0.2.9:443"), Args: handshake.Args{Key: handshake.PublicKey{1}, Covers: []string{"https:pin=x"}}}
 	d := DefaultDisguiseDial()
-	d.Line, d.Cover, d.Listen = line.String(), "https:site="+site, "127.0.0.1:1080"
+	d.Line, d.Cover, d.Listen = line.String(), cover.Specs{"https:site=" + site}, "127.0.0.1:1080"
 	if _, err := d.Options(); err == nil || !strings.Contains(all(err), "no pin") {
 		t.Errorf("the pin of the line is not used: %v", all(err))
 	}

@@ -66,7 +66,7 @@ func startBehind(t testing.TB, server peer.Front, front cover.Front, edit func(*
 	b.o = b.options()
 	b.o.Line.Address, b.o.Connections = b.front.Listen, 1
 	b.args = map[string]string{"site": site, "pin": pin}
-	b.o.Covers = factory(cover.Options{Seed: b.line.Key[:], Args: b.args})
+	b.o.Covers = only(factory(cover.Options{Seed: b.line.Key[:], Args: b.args}))
 	return b
 }
 
@@ -163,10 +163,11 @@ func named(by, name string) bool {
 // The oldest connections of a link go if there are many, since the bridge does not see when one ends.
 func TestManyConnectionsBehindNginx(t *testing.T) {
 	b := startBehind(t, fronts["nginx"], cover.Front{}, func(o *Options) { o.Target = to(tcptest.Serve(t, tcptest.Echo)) })
-	var err error
-	if b.o.Covers, err = cover.New(web.NameTLS, cover.Options{Seed: b.line.Key[:], Life: cover.Life{Bytes: 4000}, Args: b.args}); err != nil {
+	brief, err := cover.New(web.NameTLS, cover.Options{Seed: b.line.Key[:], Life: cover.Life{Bytes: 4000}, Args: b.args})
+	if err != nil {
 		t.Fatal(err)
 	}
+	b.o.Covers = only(brief)
 	c := opened(t, b.o)
 	exchange(t, c, 200_000)
 	<-c.Done()

@@ -9,7 +9,6 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"log/slog"
-	"maps"
 	random "math/rand/v2"
 	"net"
 	"net/netip"
@@ -75,13 +74,12 @@ type Options struct {
 
 // Bridge carries the links of its clients.
 type Bridge struct {
-	o     Options
-	leads []int // how many bytes may precede a hello
-	// datagramLeads are the same in a datagram.
-	datagramLeads []int
+	o             Options
+	main          *door // of listeners without covers of their own
+	datagramLeads []int // how many bytes may precede a hello in a datagram
 	places        *connlimit.Places
-	host          cover.Host                     // serves all that begins over TCP; nil without such a cover
-	front         cover.Fronted                  // the same behind another web server, or nil
+	front         cover.Fronted                  // the host of the main door behind another web server, or nil
+	hosts         bool                           // a door has a host
 	callers       atomic.Int32                   // connections over UDP, which have no place
 	sources       *connlimit.Limiter[netip.Addr] // of links
 	streams       *connlimit.Limiter[netip.Addr]
@@ -139,11 +137,11 @@ func New(o Options) (*Bridge, error) {
 	if o.Target == nil && o.Targets == nil {
 		return nil, &path.Error{What: "bridge", Why: "it leads nowhere", Hint: "give a target, or let clients ask for destinations"}
 	}
-	host, err := cover.HostOf(slices.Collect(maps.Values(o.Covers))...)
+	main, err := newDoor(o.Covers)
 	if err != nil {
 		return nil, err
 	}
-	front, places, err := o.behind(host)
+	front, places, err := o.behind(main.host)
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +169,7 @@ func New(o Options) (*Bridge, error) {
 	if o.clock == nil {
 		o.clock = time.Now
 	}
-	return &Bridge{o: o, host: host, front: front, leads: leadsOf(o.Covers), datagramLeads: leadsOf(o.DatagramCovers), places: places,
+	return &Bridge{o: o, main: main, front: front, hosts: main.host != nil, datagramLeads: leadsOf(o.DatagramCovers), places: places,
 		sources: connlimit.NewLimiter[netip.Addr](maxPerSource, o.MaxLinks), streams: connlimit.NewLimiter[netip.Addr](streamsEach, maxStreams), memory: reliable.NewBudget(o.Memory), since: time.Now(),
 		links: map[uint32]*entry{}}, nil
 }
@@ -200,14 +198,19 @@ func (b *Bridge) Serve(ctx context.Context, listeners ...net.Listener) error {
 	defer stop()
 	accepting, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if w, ok := b.host.(cover.Worker); ok {
-		b.work.Go(func() { w.Work(accepting) })
-	}
-	failed := make([]error, len(listeners))
+	failed, working := make([]error, len(listeners)), map[*door]bool{}
 	var doors sync.WaitGroup
 	for i, l := range listeners {
+		at := b.main
+		if own, ok := l.(*apart); ok {
+			at = own.door
+		}
+		if w, ok := at.host.(cover.Worker); ok && !working[at] {
+			working[at] = true
+			b.work.Go(func() { w.Work(accepting) })
+		}
 		doors.Go(func() {
-			failed[i] = netutil.Serve(accepting, l, func(c net.Conn) { b.work.Go(func() { b.enter(carrying, c) }) })
+			failed[i] = netutil.Serve(accepting, l, func(c net.Conn) { b.work.Go(func() { b.enter(carrying, at, c) }) })
 			cancel()
 		})
 	}
@@ -251,7 +254,7 @@ func (b *Bridge) open(a *handshake.Accepted, client net.Addr, datagrams bool) (*
 	b.mu.Unlock()
 	o := b.o.Link
 	o.Bridge, o.Datagram, o.Remote, o.Memory = b.o.Key, e.flows.take, client, b.memory.Loan()
-	if b.host != nil && !datagrams {
+	if b.hosts && !datagrams {
 		o.Unsent = hostedUnsent
 	}
 	var c *link.Conn

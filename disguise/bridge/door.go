@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"slices"
 	"time"
@@ -26,8 +27,40 @@ func leadsOf(covers map[byte]cover.Factory) (leads []int) {
 	return slices.Compact(leads)
 }
 
+// door is where clients come to over TCP, with some of the covers.
+type door struct {
+	covers map[byte]cover.Factory
+	leads  []int      // how many bytes may precede a hello
+	host   cover.Host // serves all that begins there; nil without such a cover
+}
+
+func newDoor(covers map[byte]cover.Factory) (*door, error) {
+	host, err := cover.HostOf(slices.Collect(maps.Values(covers))...)
+	return &door{covers, leadsOf(covers), host}, err
+}
+
+// apart is a listener with covers of its own.
+type apart struct {
+	net.Listener
+	door *door
+}
+
+// Apart makes a listener for [Bridge.Serve] with covers of its own, in place of those of [Options]. Their connections share links with those of all other
+// listeners. Call it before Serve.
+func (b *Bridge) Apart(l net.Listener, covers map[byte]cover.Factory) (net.Listener, error) {
+	if b.o.Behind {
+		return nil, &path.Error{What: "bridge", Why: "another web server has its connections, and a cover is at a port of its own", Hint: "leave out the port of the cover, or behind"}
+	}
+	at, err := newDoor(covers)
+	if err != nil {
+		return nil, err
+	}
+	b.hosts = b.hosts || at.host != nil
+	return &apart{l, at}, nil
+}
+
 // enter serves one connection. carrying ends when the bridge has ended all links.
-func (b *Bridge) enter(carrying context.Context, c net.Conn) {
+func (b *Bridge) enter(carrying context.Context, at *door, c net.Conn) {
 	if caller, ok := c.(*caller); ok {
 		b.welcome(carrying, caller)
 		return
@@ -35,20 +68,20 @@ func (b *Bridge) enter(carrying context.Context, c net.Conn) {
 	place := b.places.Enter(c)
 	defer place.Close()
 	defer context.AfterFunc(carrying, func() { c.Close() })()
-	if b.host != nil {
-		b.receive(carrying, place)
+	if at.host != nil {
+		b.receive(carrying, at, place)
 		return
 	}
 	withoutKeepAlive(c)
 	until := time.Now().Add(b.o.silence)
 	_ = c.SetReadDeadline(until)
-	a, rest, err := b.hello(place)
+	a, rest, err := b.hello(at, place)
 	if err != nil {
 		b.refused(c.RemoteAddr(), err)
 		drop(c, until)
 		return
 	}
-	e, shape, on, err := b.admit(a, c.RemoteAddr(), false)
+	e, shape, on, err := b.admit(a, at.covers, c.RemoteAddr(), false)
 	if err != nil {
 		b.refused(c.RemoteAddr(), err)
 		drop(c, until)
@@ -67,7 +100,7 @@ func (b *Bridge) enter(carrying context.Context, c net.Conn) {
 func (b *Bridge) welcome(carrying context.Context, c *caller) {
 	defer c.Close()
 	defer context.AfterFunc(carrying, func() { c.Close() })()
-	e, shape, on, err := b.admit(c.accepted, c.RemoteAddr(), true)
+	e, shape, on, err := b.admit(c.accepted, b.o.DatagramCovers, c.RemoteAddr(), true)
 	if err != nil {
 		b.refused(c.RemoteAddr(), err)
 		return
@@ -91,10 +124,10 @@ func withoutKeepAlive(c net.Conn) {
 }
 
 // hello reads the hello of a client, and returns what followed it. It fails with [handshake.ErrStranger] if there is none.
-func (b *Bridge) hello(c net.Conn) (a *handshake.Accepted, rest []byte, err error) {
+func (b *Bridge) hello(at *door, c net.Conn) (a *handshake.Accepted, rest []byte, err error) {
 	type place struct{ lead, need int }
 	var open []place // where a hello may still be
-	for _, lead := range b.leads {
+	for _, lead := range at.leads {
 		open = append(open, place{lead, lead})
 	}
 	refusal := error(&handshake.Refusal{Reason: handshake.NoHello})
@@ -149,13 +182,9 @@ func worse(a, b error) error {
 	return b
 }
 
-// admit finds the link and the cover of a connection.
-func (b *Bridge) admit(a *handshake.Accepted, client net.Addr, datagrams bool) (*entry, cover.Cover, *link.Conn, error) {
+// admit finds the link and the cover of a connection, which is one of those that are there.
+func (b *Bridge) admit(a *handshake.Accepted, covers map[byte]cover.Factory, client net.Addr, datagrams bool) (*entry, cover.Cover, *link.Conn, error) {
 	stranger := func(reason handshake.Reason) error { return &handshake.Refusal{Reason: reason} }
-	covers := b.o.Covers
-	if datagrams {
-		covers = b.o.DatagramCovers
-	}
 	if len(a.Cover) == 0 || covers[a.Cover[0]] == nil {
 		return nil, nil, nil, stranger(noCover)
 	}

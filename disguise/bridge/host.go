@@ -20,6 +20,7 @@ const hostedUnsent = 1 << 20
 type hosted struct {
 	*Bridge
 	carrying context.Context
+	covers   map[byte]cover.Factory
 	from     net.Addr
 	place    *connlimit.Place // nil behind another web server
 	hidden   []byte           // until the hello is whole
@@ -29,10 +30,10 @@ type hosted struct {
 }
 
 // receive gives a connection to the host.
-func (b *Bridge) receive(carrying context.Context, place *connlimit.Place) {
+func (b *Bridge) receive(carrying context.Context, at *door, place *connlimit.Place) {
 	if b.front != nil {
 		b.front.Behind(carrying, place, func(visitor net.Addr) (cover.Enter, func()) {
-			h := &hosted{Bridge: b, carrying: carrying, from: visitor}
+			h := &hosted{Bridge: b, carrying: carrying, covers: at.covers, from: visitor}
 			if visitor == nil {
 				h.from = &net.UnixAddr{} // which has no address either
 			}
@@ -40,8 +41,8 @@ func (b *Bridge) receive(carrying context.Context, place *connlimit.Place) {
 		})
 		return
 	}
-	h := &hosted{Bridge: b, carrying: carrying, from: place.RemoteAddr(), place: place}
-	b.host.Host(carrying, place, h.enter)
+	h := &hosted{Bridge: b, carrying: carrying, covers: at.covers, from: place.RemoteAddr(), place: place}
+	at.host.Host(carrying, place, h.enter)
 	h.leave()
 }
 
@@ -73,7 +74,7 @@ func (h *hosted) enter(hidden []byte) (cover.Gauge, cover.Cover, error) {
 	var shape cover.Cover
 	var on *link.Conn
 	if err == nil {
-		e, shape, on, err = h.admit(a, h.from, false)
+		e, shape, on, err = h.admit(a, h.covers, h.from, false)
 	}
 	if err != nil {
 		h.refused(h.from, err)

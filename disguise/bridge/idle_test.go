@@ -38,7 +38,7 @@ func TestIdleCrowdOfAWebsite(t *testing.T) {
 				near, far := net.Pipe()
 				t.Cleanup(func() { near.Close() })
 				go func() {
-					s.enter(ctx, idler{far, i})
+					s.enter(ctx, s.main, idler{far, i})
 					far.Close()
 					gone.Add(1)
 				}()

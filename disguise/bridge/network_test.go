@@ -155,7 +155,7 @@ func TestByteLimit(t *testing.T) {
 	s := start(t, func(o *Options) { o.Target = to(tcptest.Serve(t, tcptest.Echo)) })
 	r := relayTo(t, s)
 	o := s.options()
-	o.Covers, o.Bytes, o.Connections = factory(t, s.line.Key, limit), limit, 6
+	o.Covers, o.Bytes, o.Connections = only(factory(t, s.line.Key, limit)), limit, 6
 	c := opened(t, o)
 	exchange(t, c, 400_000)
 	<-c.Done()
@@ -177,7 +177,7 @@ func TestTwoPaths(t *testing.T) {
 	r := relayTo(t, s)
 	o := s.options()
 	o.Connections, o.Schedule = 8, schedule.Config{Name: "round-robin"}
-	o.Covers, o.Bytes = factory(t, s.line.Key, 20_000), 20_000
+	o.Covers, o.Bytes = only(factory(t, s.line.Key, 20_000)), 20_000
 	for _, name := range []string{"127.0.0.2", "127.0.0.3"} {
 		spec := path.Spec{Name: "p" + name[8:], Kind: "src", Arg: name}
 		p, err := path.New(spec, path.Options{})

@@ -61,7 +61,7 @@ func startOverUDP(t *testing.T) (*setup, client.Options) {
 		}
 	})
 	o := s.options()
-	o.Covers, o.Datagrams = shapes, true
+	o.Covers, o.Datagrams = only(shapes), true
 	return s, o
 }
 
@@ -144,7 +144,7 @@ func TestStrangersOverUDP(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, parameters, err := o.Covers.Client()
+	_, parameters, err := o.Covers[0].Client()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,7 +35,8 @@ func start(t testing.TB, edit func(*Options)) *setup {
 	return startAs(t, id, "127.0.0.1:0", edit)
 }
 
-func startAs(t testing.TB, id handshake.Identity, at string, edit func(*Options)) *setup {
+// startAs starts a bridge with listeners beside its own one.
+func startAs(t testing.TB, id handshake.Identity, at string, edit func(*Options), beside ...func(*Bridge) net.Listener) *setup {
 	t.Helper()
 	server, err := handshake.NewServer(id, &handshake.Replays{})
 	if err != nil {
@@ -58,9 +59,13 @@ func startAs(t testing.TB, id handshake.Identity, at string, edit func(*Options)
 	if err != nil {
 		t.Fatal(err)
 	}
+	all := []net.Listener{l}
+	for _, open := range beside {
+		all = append(all, open(b))
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- b.Serve(ctx, l) }()
+	go func() { ended <- b.Serve(ctx, all...) }()
 	s := &setup{Bridge: b, t: t, at: netutil.AddrPort(l.Addr()), stop: sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {
@@ -81,9 +86,12 @@ func factory(t testing.TB, key handshake.PublicKey, bytes int64) cover.Factory {
 	return f
 }
 
+// only are the covers of a client that has one.
+func only(f cover.Factory) []client.Cover { return []client.Cover{{Factory: f}} }
+
 // options are those of a client, by the path system.
 func (s *setup) options() client.Options {
-	return client.Options{Line: s.line, Covers: factory(s.t, s.line.Key, 0), Log: slog.New(slog.DiscardHandler)}
+	return client.Options{Line: s.line, Covers: only(factory(s.t, s.line.Key, 0)), Log: slog.New(slog.DiscardHandler)}
 }
 
 // openLink opens a link, and gives a busy machine more time than users have.

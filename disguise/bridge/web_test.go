@@ -67,7 +67,7 @@ func startSite(t testing.TB, name, file string, edit func(*Options)) (*setup, cl
 		}
 	})
 	o := s.options()
-	o.Covers, o.Connections = covers(s.line.Key, false, args), cover.Connections(name)
+	o.Covers, o.Connections = only(covers(s.line.Key, false, args)), cover.Connections(name)
 	return s, o
 }
 
@@ -309,7 +309,7 @@ func answer(t *testing.T, in *bufio.Reader, r *http.Request) string {
 
 func TestAHostIsAlone(t *testing.T) {
 	_, o := startWeb(t, web.Name, nil)
-	b, err := New(Options{Server: &handshake.Server{}, Covers: map[byte]cover.Factory{web.Number: o.Covers, random.Number: factory(t, o.Line.Key, 0)}, Target: to(netip.AddrPort{})})
+	b, err := New(Options{Server: &handshake.Server{}, Covers: map[byte]cover.Factory{web.Number: o.Covers[0].Factory, random.Number: factory(t, o.Line.Key, 0)}, Target: to(netip.AddrPort{})})
 	if err == nil {
 		t.Error("a bridge with a website and another cover on one port", b)
 	}

@@ -34,10 +34,10 @@ const answerPatience = 20 * time.Second
 // Options configure links to one bridge.
 type Options struct {
 	Line        handshake.Line
-	Covers      cover.Factory
-	Datagrams   bool  // the covers are over UDP
-	Connections int   // that a link has at a time; 0 is the default
-	Bytes       int64 // the limit of one connection, which is replaced before it ends; 0 if there is none
+	Covers      []Cover // what its connections look like
+	Datagrams   bool    // the covers are over UDP
+	Connections int     // that a link has at a time; 0 is the default
+	Bytes       int64   // the limit of one connection, which is replaced before it ends; 0 if there is none
 	Link        link.Options
 	// Paths are where cover connections leave. The schedule draws one for each connection, and none leaves another way.
 	Paths    []Path
@@ -49,6 +49,13 @@ type Options struct {
 	mode byte
 }
 
+// Cover is one cover of a link. Those of one link share its connections by their weights.
+type Cover struct {
+	Name string
+	cover.Factory
+	cover.Share
+}
+
 // complete fills in defaults.
 func (o *Options) complete() error {
 	if o.Connections == 0 {
@@ -57,7 +64,7 @@ func (o *Options) complete() error {
 	if o.Connections < 1 || o.Connections > MaxConnections {
 		return &path.Error{What: fmt.Sprintf("%d connections", o.Connections), Why: "a link cannot have so many", Hint: fmt.Sprintf("1 to %d", MaxConnections)}
 	}
-	if o.Covers == nil {
+	if len(o.Covers) == 0 {
 		return &path.Error{What: "disguise", Why: "it has no cover"}
 	}
 	if len(o.Paths) == 0 {
@@ -77,6 +84,8 @@ type Session struct {
 	since   time.Time
 	wake    chan struct{}
 	ended   chan struct{} // closed when all connections are
+	carried uint64        // bytes and datagrams of use, when keep looked last
+	used    time.Time     // when keep saw more of them
 
 	mu    sync.Mutex
 	live  map[*carrier]bool
@@ -118,14 +127,14 @@ func dial(ctx context.Context, o Options) (*Session, error) {
 }
 
 // prove connects by each path, before anything is sent by any. It fails if too few paths lead to the bridge.
-func (m *members) prove(ctx context.Context) (ready map[*member]net.Conn, err error) {
-	ready = map[*member]net.Conn{}
+func (m *members) prove(ctx context.Context) (ready map[*member]proved, err error) {
+	ready = map[*member]proved{}
 	failed := make([]error, len(m.all))
 	var mu sync.Mutex
 	var work sync.WaitGroup
 	for i, one := range m.all {
 		work.Go(func() {
-			c, err := m.dial(ctx, one)
+			c, err := m.reach(ctx, one)
 			mu.Lock()
 			defer mu.Unlock()
 			if failed[i] = err; err == nil {
@@ -143,14 +152,14 @@ func (m *members) prove(ctx context.Context) (ready map[*member]net.Conn, err er
 	return ready, nil
 }
 
-func closeAll(ready map[*member]net.Conn) {
+func closeAll(ready map[*member]proved) {
 	for _, c := range ready {
-		c.Close()
+		c.conn.Close()
 	}
 }
 
 // begin opens the link on the path that the schedule draws. A path whose connection breaks before the answer is not drawn again.
-func (s *Session) begin(ctx context.Context, ready map[*member]net.Conn) error {
+func (s *Session) begin(ctx context.Context, ready map[*member]proved) error {
 	var last error
 	for {
 		one := s.members.draw(time.Now())
@@ -158,15 +167,16 @@ func (s *Session) begin(ctx context.Context, ready map[*member]net.Conn) error {
 			closeAll(ready)
 			return s.noAnswer(last)
 		}
-		c := ready[one]
-		delete(ready, one)
-		if c == nil {
+		first, proved := ready[one.member]
+		delete(ready, one.member)
+		if !proved {
 			var err error
-			if c, err = s.members.dial(ctx, one); err != nil {
+			if first.conn, err = s.members.dial(ctx, one); err != nil {
 				continue
 			}
+			first.way = one
 		}
-		err := s.attempt(ctx, one, c)
+		err := s.attempt(ctx, first.way, first.conn)
 		if err == nil {
 			return nil
 		}
@@ -178,12 +188,12 @@ func (s *Session) begin(ctx context.Context, ready map[*member]net.Conn) error {
 	}
 }
 
-// attempt is [Session.hello], with a share of the time for each path if only silence tells that one is dead.
-func (s *Session) attempt(ctx context.Context, one *member, c net.Conn) error {
-	if !s.o.Datagrams {
+// attempt is [Session.hello], with a share of the time for each path and cover if only silence tells that one is dead.
+func (s *Session) attempt(ctx context.Context, one *way, c net.Conn) error {
+	if !s.o.Datagrams && len(s.o.Covers) == 1 {
 		return s.hello(ctx, one, c)
 	}
-	ctx, cancel := context.WithTimeout(ctx, answerPatience/time.Duration(len(s.members.all)))
+	ctx, cancel := context.WithTimeout(ctx, answerPatience/time.Duration(len(s.members.all)*len(s.o.Covers)))
 	defer cancel()
 	err := s.hello(ctx, one, c)
 	if ctx.Err() != nil {
@@ -199,8 +209,8 @@ func (s *Session) refused(err error) bool {
 }
 
 // hello begins a link on one connection, and waits for the answer.
-func (s *Session) hello(ctx context.Context, one *member, c net.Conn) error {
-	shape, parameters, err := s.o.Covers.Client()
+func (s *Session) hello(ctx context.Context, one *way, c net.Conn) error {
+	shape, parameters, err := one.cover.Client()
 	if err != nil {
 		c.Close()
 		return err
@@ -211,8 +221,8 @@ func (s *Session) hello(ctx context.Context, one *member, c net.Conn) error {
 		return err
 	}
 	s.Link = l
-	on.Via(one.Name)
-	first := &carrier{member: one, conn: c, on: on, shape: shape, opened: make(chan struct{})}
+	on.Via(one.member.Name)
+	first := &carrier{way: one, conn: c, on: on, shape: shape, opened: make(chan struct{})}
 	done := s.start(first)
 	select {
 	case <-first.opened:

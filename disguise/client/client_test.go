@@ -61,7 +61,7 @@ func echoBridge(t *testing.T) Options {
 			t.Error(err)
 		}
 	})
-	return Options{Line: handshake.Line{Address: netutil.AddrPort(l.Addr()), Args: handshake.Args{Key: key}}, Covers: covers, Log: quiet}
+	return Options{Line: handshake.Line{Address: netutil.AddrPort(l.Addr()), Args: handshake.Args{Key: key}}, Covers: []Cover{{Factory: covers}}, Log: quiet}
 }
 
 // testLine is the line of a bridge that is not there.
@@ -111,14 +111,14 @@ func TestLineNamesNoFile(t *testing.T) {
 	if _, err := (Bridge{Line: testLine(t, spec)}).Options(); err != nil {
 		t.Errorf("by the line: %v", err)
 	}
-	if _, err := (Bridge{Line: testLine(t, spec), Cover: spec}).Options(); err == nil {
+	if _, err := (Bridge{Line: testLine(t, spec), Cover: cover.Specs{spec}}).Options(); err == nil {
 		t.Error("the file that the user named was not read")
 	}
 }
 
 // Over UDP no path shows that it works before something was sent, so several cannot be required.
 func TestPathsOverUDPCannotBeRequired(t *testing.T) {
-	o, err := Bridge{Line: testLine(t), Cover: "embed:transport=udp"}.Options()
+	o, err := Bridge{Line: testLine(t), Cover: cover.Specs{"embed:transport=udp"}}.Options()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +148,7 @@ func (silent) Dial(context.Context, path.Target) (net.Conn, error) {
 func TestPatienceIsTheCallers(t *testing.T) {
 	for deadline, want := range map[time.Duration]time.Duration{0: answerPatience, 5 * time.Second: 5 * time.Second, time.Minute: time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
-			o, err := Bridge{Line: testLine(t), Cover: "random"}.Options()
+			o, err := Bridge{Line: testLine(t), Cover: cover.Specs{"random"}}.Options()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -170,8 +170,8 @@ func TestPatienceIsTheCallers(t *testing.T) {
 // A cover knows by which path each of its connections leaves.
 func TestCoversKnowTheirPath(t *testing.T) {
 	o := echoBridge(t)
-	told := telling{o.Covers, make(chan string, 64)}
-	o.Covers = told
+	told := telling{o.Covers[0].Factory, make(chan string, 64)}
+	o.Covers[0].Factory = told
 	o.Paths = []Path{{"home", path.NewSystem(0)}}
 	s, err := Dial(t.Context(), o)
 	if err != nil {

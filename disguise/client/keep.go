@@ -23,13 +23,15 @@ const (
 	mostFruitless = 4
 	// A connection with a limit is replaced once this share of it is used, so that the next one is open before it ends.
 	replaceAt = 0.5
+	// restAfter is how long a link carries nothing before it rests: from then on connections end, and none replaces them but the last one. So does a browser.
+	restAfter = time.Minute
 	// maxOpening is how many connections are opened at a time.
 	maxOpening = 8
 )
 
 // carrier is one cover connection.
 type carrier struct {
-	member  *member
+	way     *way
 	conn    net.Conn
 	on      *link.Conn
 	shape   cover.Cover
@@ -77,7 +79,7 @@ func (s *Session) start(c *carrier) (done <-chan struct{}) {
 			s.mu.Lock()
 			s.fruitless = 0
 			s.mu.Unlock()
-			s.members.heard(c.member)
+			s.members.heard(c.way)
 			return true
 		}})
 		failed := err != nil && ctx.Err() == nil
@@ -85,7 +87,7 @@ func (s *Session) start(c *carrier) (done <-chan struct{}) {
 		c.on.Leave(err)
 		c.conn.Close()
 		if failed && !c.heard.Load() {
-			s.members.silent(c.member)
+			s.members.silent(c.way)
 		}
 		s.mu.Lock()
 		stalled := !c.stalled.IsZero()
@@ -100,16 +102,16 @@ func (s *Session) start(c *carrier) (done <-chan struct{}) {
 }
 
 // keep holds the wanted number of connections open until the link ends. ready are connections that no path carries blocks on yet.
-func (s *Session) keep(ready map[*member]net.Conn) {
+func (s *Session) keep(ready map[*member]proved) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer close(s.ended)
 	defer s.partWays()
 	defer cancel()
-	for one, c := range ready {
+	for _, c := range ready {
 		if s.count() < s.o.Connections {
-			s.join(one, c)
+			s.join(c.way, c.conn)
 		} else {
-			c.Close()
+			c.conn.Close()
 		}
 	}
 	tick := time.NewTicker(lookEvery)
@@ -139,7 +141,7 @@ func (s *Session) look(ctx context.Context, now time.Time, extra int) {
 		return
 	}
 	s.cutStalled(now)
-	want := min(s.o.Connections+extra, MaxConnections)
+	want := min(s.wanted(now)+extra, MaxConnections)
 	for s.count() < want && s.opening() < maxOpening {
 		one := s.members.draw(now)
 		if one == nil {
@@ -149,12 +151,26 @@ func (s *Session) look(ctx context.Context, now time.Time, extra int) {
 	}
 }
 
+// wanted returns how many connections the link is to have. Only keep calls it.
+func (s *Session) wanted(now time.Time) int {
+	of := s.Stats()
+	if carried := of.Sent + of.Received + of.DatagramsOut + of.DatagramsIn; carried != s.carried || s.used.IsZero() {
+		s.carried, s.used = carried, now
+	}
+	if now.Sub(s.used) > restAfter {
+		return 1
+	}
+	return s.o.Connections
+}
+
 // open opens one more connection by a path in the background.
-func (s *Session) open(ctx context.Context, one *member, then func()) {
+func (s *Session) open(ctx context.Context, one *way, then func()) {
 	s.mu.Lock()
 	s.opens++
 	s.mu.Unlock()
+	s.members.opening(one, 1)
 	s.work.Go(func() {
+		defer s.members.opening(one, -1)
 		c, err := s.members.dial(ctx, one)
 		s.mu.Lock()
 		s.opens--
@@ -168,16 +184,16 @@ func (s *Session) open(ctx context.Context, one *member, then func()) {
 }
 
 // join lets a connection carry the link, if it is needed and enough paths work.
-func (s *Session) join(one *member, c net.Conn) {
+func (s *Session) join(one *way, c net.Conn) {
 	enough, _ := s.members.enough()
 	s.mu.Lock()
 	full := len(s.live) >= MaxConnections
 	s.mu.Unlock()
-	if !enough || full || s.count() > s.o.Connections {
+	if !enough || full || s.count() > s.o.Connections && !s.members.lacks(one) {
 		c.Close()
 		return
 	}
-	shape, parameters, err := s.o.Covers.Client()
+	shape, parameters, err := one.cover.Client()
 	if err != nil {
 		c.Close()
 		return
@@ -187,8 +203,8 @@ func (s *Session) join(one *member, c net.Conn) {
 		c.Close()
 		return
 	}
-	on.Via(one.Name)
-	s.start(&carrier{member: one, conn: c, on: on, shape: shape})
+	on.Via(one.member.Name)
+	s.start(&carrier{way: one, conn: c, on: on, shape: shape})
 }
 
 // count returns how many connections the link has or will have, without those that are near their end.
@@ -231,7 +247,7 @@ func (s *Session) cutStalled(now time.Time) {
 			c.stalled = now
 		case now.Sub(c.stalled) > stalledFor:
 			c.cut()
-			if c.stalled = now; !c.heard.Load() {
+			if c.stalled = now; !c.heard.Load() && !s.members.barren(c.way) {
 				s.fruitless++
 			}
 		}

@@ -54,18 +54,22 @@ func newPath(s path.Spec, file Bridge, base path.Path) (path.Path, error) {
 		return nil, err
 	}
 	return &bridgePath{spec: s, base: base, many: many, key: options.Line.Key.String()[:12], at: options.Line.Address.String(),
-		claim: file.Claim(options.Line)}, nil
+		claim: strings.Join(file.Claims(options.Line), "; the cover ")}, nil
 }
 
-// Claim returns the name of the cover that is used, and what it hides and what it does not.
-func (b Bridge) Claim(l handshake.Line) string {
-	name, _, _ := cover.ParseSpec(b.cover(l))
-	for _, k := range cover.Kinds() {
-		if k.Name == name {
-			return name + " " + k.Claim
+// Claims returns the name of each cover that is used, and what it hides and what it does not.
+func (b Bridge) Claims(l handshake.Line) (all []string) {
+	for _, spec := range b.covers(l) {
+		name, _, _ := cover.ParseSpec(spec)
+		claim := name
+		for _, k := range cover.Kinds() {
+			if k.Name == name {
+				claim += " " + k.Claim
+			}
 		}
+		all = append(all, claim)
 	}
-	return name
+	return all
 }
 
 // Describe returns what this machine knows of the path.

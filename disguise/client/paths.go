@@ -1,11 +1,13 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -29,17 +31,30 @@ const (
 	dialPatience = 10 * time.Second
 )
 
-// member is one path of a link.
+// member is one path of a link. It is down if all its ways are.
 type member struct {
 	Path
+	ways []*way // one for each cover
+}
+
+// way is one cover on one path. A way may fail alone: a filter may stop what looks like one protocol, or one port.
+type way struct {
+	member *member
+	cover  *Cover
 	health path.Health
 	retry  group.Backoff
-	broken bool              // a connection broke, and none was made since
-	trying bool              // a try of a path that is down or broken
-	live   map[*carrier]bool // connections
+	broken bool // a connection broke, and none was made since
+	trying bool // a try of a way that is down or broken
+	opens  int  // connections that are being opened
+	live   map[*carrier]bool
 	opened uint64
-	// sent and got count the bytes of connections that ended.
-	sent, got uint64
+	past   CoverStatus // the bytes of connections that ended
+}
+
+// proved is a connection that no blocks were sent on yet.
+type proved struct {
+	way  *way
+	conn net.Conn
 }
 
 // members are the paths of a link. The schedule draws one for each connection.
@@ -76,13 +91,17 @@ func newMembers(o Options) (*members, error) {
 		if err := path.Need(p.Path, needs, "a disguised link"); err != nil {
 			return nil, err
 		}
-		m.all = append(m.all, &member{Path: p, live: map[*carrier]bool{}})
+		one := &member{Path: p}
+		for i := range o.Covers {
+			one.ways = append(one.ways, &way{member: one, cover: &o.Covers[i], live: map[*carrier]bool{}})
+		}
+		m.all = append(m.all, one)
 	}
 	return m, nil
 }
 
-// draw returns the path of the next connection, or nil while too few paths work.
-func (m *members) draw(now time.Time) *member {
+// draw returns the path and the cover of the next connection, or nil while too few paths work.
+func (m *members) draw(now time.Time) *way {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.judge(); !m.quorum.Enough() {
@@ -97,12 +116,52 @@ func (m *members) draw(now time.Time) *member {
 	if i < 0 {
 		return nil
 	}
-	return m.all[i]
+	return m.choose(m.all[i])
 }
 
+// choose returns the way of a path whose cover has the fewest connections for its weight, by the method of Webster and Sainte-Lague. It
+// returns nil if all of them are down. m.mu is held.
+func (m *members) choose(one *member) (best *way) {
+	most := 0.0
+	for i, w := range one.ways {
+		has := 0
+		for _, other := range m.all {
+			has += len(other.ways[i].live) + other.ways[i].opens
+		}
+		if claim := float64(max(w.cover.Weight, 1)) / float64(2*has+1); !w.down() && claim > most {
+			best, most = w, claim
+		}
+	}
+	return best
+}
+
+// down reports whether no way of the path works. m.mu is held.
 func (m *member) down() bool {
-	state, _ := m.health.State()
+	return !slices.ContainsFunc(m.ways, func(w *way) bool { return !w.down() })
+}
+
+func (w *way) down() bool {
+	state, _ := w.health.State()
 	return state == path.Down
+}
+
+// state returns that of the best way, and why it is no better. m.mu is held.
+func (m *member) state() (best path.State, why string) {
+	var all []string
+	for i, w := range m.ways {
+		state, why := w.health.State()
+		if i == 0 || !w.down() && best != path.Up {
+			best = state
+		}
+		switch {
+		case why == "":
+		case len(m.ways) > 1:
+			all = append(all, w.cover.Name+": "+why)
+		default:
+			all = append(all, why)
+		}
+	}
+	return best, strings.Join(all, "; ")
 }
 
 // judge counts the paths that work. m.mu is held.
@@ -110,7 +169,8 @@ func (m *members) judge() {
 	healthy := 0
 	var missing []string
 	for _, one := range m.all {
-		if state, why := one.health.State(); state == path.Down {
+		if one.down() {
+			_, why := one.state()
 			missing = append(missing, fmt.Sprintf("%s is down (%s)", one.Name, why))
 		} else {
 			healthy++
@@ -131,8 +191,26 @@ func (m *members) enough() (bool, string) {
 	return m.quorum.Enough(), m.why
 }
 
+// reach connects to the bridge by one path, with the first cover that leads there.
+func (m *members) reach(ctx context.Context, one *member) (proved, error) {
+	var failed []error
+	for {
+		m.mu.Lock()
+		w := m.choose(one)
+		m.mu.Unlock()
+		if w == nil {
+			return proved{}, errors.Join(failed...)
+		}
+		c, err := m.dial(ctx, w)
+		if err == nil {
+			return proved{w, c}, nil
+		}
+		failed = append(failed, err)
+	}
+}
+
 // dial connects to the bridge by one path, and by no other one.
-func (m *members) dial(ctx context.Context, one *member) (net.Conn, error) {
+func (m *members) dial(ctx context.Context, one *way) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialPatience)
 	defer cancel()
 	c, err := m.connect(ctx, one)
@@ -150,15 +228,16 @@ func (m *members) dial(ctx context.Context, one *member) (net.Conn, error) {
 }
 
 // connect opens a TCP connection, or a UDP socket, which proves nothing yet.
-func (m *members) connect(ctx context.Context, one *member) (net.Conn, error) {
+func (m *members) connect(ctx context.Context, one *way) (net.Conn, error) {
+	via, at := one.member.Path.Path, netip.AddrPortFrom(m.bridge.Addr(), cmp.Or(one.cover.Port, m.bridge.Port()))
 	if m.datagrams {
-		flow, err := path.Open(path.WithSession(ctx, ""), one.Path.Path, m.bridge)
+		flow, err := path.Open(path.WithSession(ctx, ""), via, at)
 		if err != nil {
 			return nil, err
 		}
-		return &flowConn{path.PacketConn(flow, m.bridge), m.bridge}, nil
+		return &flowConn{path.PacketConn(flow, at), at}, nil
 	}
-	c, err := path.Dial(ctx, one.Path.Path, path.At(m.bridge))
+	c, err := path.Dial(ctx, via, path.At(at))
 	if err == nil {
 		path.KeepAlive(c)
 	}
@@ -190,16 +269,28 @@ func (c *flowConn) Write(b []byte) (int, error) {
 
 func (c *flowConn) RemoteAddr() net.Addr { return net.UDPAddrFromAddrPort(c.bridge) }
 
-// silent counts a connection that ended without a byte of the bridge as a failure of its path.
-func (m *members) silent(one *member) {
+// silent counts a connection that ended without a byte of the bridge as a failure of its way.
+func (m *members) silent(one *way) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	one.health.Fail("the bridge did not answer on it")
 	one.retry.Tried(time.Now(), retryFirst, retryLongest)
 }
 
-// heard notes that something of the bridge arrived by a path.
-func (m *members) heard(one *member) {
+// barren counts a connection on which nothing arrived, although it stayed open. If the path has another way that works, this one has failed, and it
+// is tried again later. It reports whether that is so.
+func (m *members) barren(one *way) bool {
+	m.mu.Lock()
+	works := slices.ContainsFunc(one.member.ways, func(w *way) bool { return w != one && !w.down() })
+	m.mu.Unlock()
+	if works {
+		m.silent(one)
+	}
+	return works
+}
+
+// heard notes that something of the bridge arrived by a way.
+func (m *members) heard(one *way) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	one.health.Restore()
@@ -207,39 +298,54 @@ func (m *members) heard(one *member) {
 	one.retry.Reset()
 }
 
-// due returns the paths that may be tried again now, since they are down or a connection of theirs broke: the schedule may not
-// come to them for long, and until then they would count as paths that work. The caller must call tried for each.
-func (m *members) due(now time.Time) (all []*member) {
+// due returns the ways that may be tried again now, since they are down or a connection of theirs broke: the schedule may not
+// come to them for long, and until then they would count as ways that work. The caller must call tried for each.
+func (m *members) due(now time.Time) (all []*way) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, one := range m.all {
-		if (one.down() || one.broken) && !one.trying && one.retry.Due(now) {
-			one.trying = true
-			all = append(all, one)
+	for _, of := range m.all {
+		for _, one := range of.ways {
+			if (one.down() || one.broken) && !one.trying && one.retry.Due(now) {
+				one.trying = true
+				all = append(all, one)
+			}
 		}
 	}
 	return all
 }
 
-func (m *members) tried(one *member) {
+func (m *members) tried(one *way) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	one.trying = false
 }
 
-// began and ended follow the connections of a path.
+// lacks reports whether a cover that shares the link with others has no connection, since a filter stopped it, or nobody answered.
+func (m *members) lacks(one *way) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	i := slices.Index(one.member.ways, one)
+	return len(one.member.ways) > 1 && !slices.ContainsFunc(m.all, func(of *member) bool { return len(of.ways[i].live) > 0 })
+}
+
+// opening counts the connections of a way that are being opened.
+func (m *members) opening(one *way, more int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	one.opens += more
+}
+
+// began and ended follow the connections of a way.
 func (m *members) began(c *carrier) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	c.member.live[c] = true
+	c.way.live[c] = true
 }
 
 func (m *members) ended(c *carrier, broke bool) {
-	carried := c.on.Stats()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(c.member.live, c)
-	c.member.broken = c.member.broken || broke
-	c.member.sent += carried.WireOut
-	c.member.got += carried.WireIn
+	delete(c.way.live, c)
+	c.way.broken = c.way.broken || broke
+	c.way.past.add(c)
 }

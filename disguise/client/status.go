@@ -32,6 +32,27 @@ type PathStatus struct {
 	Opened      uint64     `json:"opened"` // connections since the link began
 	WireUp      uint64     `json:"wire_up"`
 	WireDown    uint64     `json:"wire_down"`
+	// Covers are those that share the link, if there are several.
+	Covers []CoverStatus `json:"covers,omitempty"`
+}
+
+// CoverStatus is one cover of a link on one path.
+type CoverStatus struct {
+	Name        string     `json:"name"`
+	State       path.State `json:"state"`
+	Why         string     `json:"why,omitempty"`
+	Connections int        `json:"connections"`
+	Opened      uint64     `json:"opened"`
+	Up          uint64     `json:"up"`   // bytes of the stream to the bridge, again or not
+	Down        uint64     `json:"down"` // and from it, that no other connection brought before
+	WireUp      uint64     `json:"wire_up"`
+	WireDown    uint64     `json:"wire_down"`
+}
+
+// add adds what a connection carried.
+func (s *CoverStatus) add(c *carrier) {
+	carried := c.on.Stats()
+	s.Up, s.Down, s.WireUp, s.WireDown = s.Up+carried.Sent, s.Down+carried.Received, s.WireUp+carried.WireOut, s.WireDown+carried.WireIn
 }
 
 // Status returns the state of the link.
@@ -57,15 +78,27 @@ func (m *members) status() []PathStatus {
 	defer m.mu.Unlock()
 	for i, one := range m.all {
 		s := &all[i]
-		s.State, s.Why = one.health.State()
-		s.Connections, s.Opened, s.WireUp, s.WireDown = len(one.live), one.opened, one.sent, one.got
-		for c := range one.live {
-			carried := c.on.Stats()
-			s.WireUp += carried.WireOut
-			s.WireDown += carried.WireIn
+		s.State, s.Why = one.state()
+		for _, w := range one.ways {
+			c := w.status()
+			s.Connections, s.Opened, s.WireUp, s.WireDown = s.Connections+c.Connections, s.Opened+c.Opened, s.WireUp+c.WireUp, s.WireDown+c.WireDown
+			if len(one.ways) > 1 {
+				s.Covers = append(s.Covers, c)
+			}
 		}
 	}
 	return all
+}
+
+// status returns the state of one way. members.mu is held.
+func (w *way) status() CoverStatus {
+	s := w.past
+	s.Name, s.Connections, s.Opened = w.cover.Name, len(w.live), w.opened
+	s.State, s.Why = w.health.State()
+	for c := range w.live {
+		s.add(c)
+	}
+	return s
 }
 
 // Status returns the state of the link. ok is false if none is open, and err then says why the last one did not open.

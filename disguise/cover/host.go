@@ -59,7 +59,7 @@ func HostOf(covers ...Factory) (Host, error) {
 		if host, ok := f.(Host); ok {
 			if len(covers) > 1 {
 				return nil, &path.Error{What: "bridge", Why: "a cover that speaks with strangers, such as http or https, leaves no room for others over TCP",
-					Hint: "serve them at another port, by another bridge"}
+					Hint: "serve it, or the others, at another port: port=PORT"}
 			}
 			return host, nil
 		}

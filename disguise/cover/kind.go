@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"heddle/internal/errhint"
 	"heddle/path"
 )
 
@@ -110,9 +111,12 @@ func New(name string, o Options) (Factory, error) {
 		return nil, &path.Error{What: what, Why: "it needs no certificate", Hint: "leave out acme; the cover https needs one"}
 	}
 	for _, arg := range slices.Sorted(maps.Keys(o.Args)) {
-		if _, known := k.Args[arg]; !known {
+		if k.Args[arg] == "" && common[arg] == "" {
 			return nil, &path.Error{What: what, Why: fmt.Sprintf("it has no setting %q", arg), Hint: k.settings()}
 		}
+	}
+	if _, err := ShareOf(o.Args); err != nil {
+		return nil, &path.Error{What: what, Err: err, Hint: errhint.Of(err)}
 	}
 	if t, set := o.Args[transport]; set && t != "tcp" && t != "udp" {
 		return nil, &path.Error{What: what, Why: fmt.Sprintf("%q is no transport", t), Hint: "tcp or udp"}
@@ -138,8 +142,5 @@ func names() (all []string) {
 }
 
 func (k Kind) settings() string {
-	if len(k.Args) == 0 {
-		return "it has none"
-	}
-	return "its settings are " + strings.Join(slices.Sorted(maps.Keys(k.Args)), ", ")
+	return "its settings are " + strings.Join(slices.Sorted(maps.Keys(common)), ", ") + strings.Join(append([]string{""}, slices.Sorted(maps.Keys(k.Args))...), ", ")
 }

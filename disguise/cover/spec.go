@@ -3,6 +3,7 @@ package cover
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"heddle/path"
@@ -30,6 +31,60 @@ func ParseSpec(text string) (name string, args map[string]string, err error) {
 // transport is the setting of kinds that replay over TCP and over UDP.
 const transport = "transport"
 
+// Settings of every kind.
+const (
+	port   = "port"
+	weight = "weight"
+)
+
+var common = map[string]string{
+	port:   "the port of the bridge that has the cover, if it is not that of its address",
+	weight: "how many of a link's connections have the cover, relative to other covers of the link",
+}
+
+// Specs are covers in a file, where one of them needs no list.
+type Specs []string
+
+// Share is how a cover shares a bridge, and a link, with others.
+type Share struct {
+	Port   uint16 // of the bridge; 0 is that of its address
+	Weight int    // at least 1
+}
+
+// mostWeight bounds the weight of a cover.
+const mostWeight = 1000
+
+// ShareOf reads the settings that every kind has.
+func ShareOf(args map[string]string) (s Share, err error) {
+	s.Weight = 1
+	if text, set := args[port]; set {
+		n, err := strconv.ParseUint(text, 10, 16)
+		if err != nil || n == 0 || OverUDP(args) {
+			return s, &path.Error{What: "cover setting port", Why: fmt.Sprintf("%q is no port that a cover can have", text), Hint: "1 to 65535, for a cover over TCP"}
+		}
+		s.Port = uint16(n)
+	}
+	if text, set := args[weight]; set {
+		if s.Weight, err = strconv.Atoi(text); err != nil || s.Weight < 1 || s.Weight > mostWeight {
+			return s, &path.Error{What: "cover setting weight", Why: fmt.Sprintf("%q is no weight", text), Hint: fmt.Sprintf("a whole number from 1 to %d", mostWeight)}
+		}
+	}
+	return s, nil
+}
+
+// Chosen returns the covers that a client uses of a bridge line: the ones to which it gives a weight, or else the first one.
+func Chosen(offered ...string) (chosen []string) {
+	for _, spec := range offered {
+		if _, args, err := ParseSpec(spec); err == nil && args[weight] != "" {
+			chosen = append(chosen, spec)
+		}
+	}
+	if len(chosen) == 0 {
+		return offered[:min(1, len(offered))]
+	}
+	return chosen
+}
+
 // OverUDP reports whether the settings of a cover ask for datagrams.
 func OverUDP(args map[string]string) bool { return args[transport] == "udp" }
 
@@ -42,11 +97,15 @@ func Offered(own string, offered ...string) string {
 	}
 	for _, spec := range offered {
 		other, theirs, err := ParseSpec(spec)
-		for _, setting := range Kinds()[k].Offered {
-			if value, set := theirs[setting]; err == nil && other == name && set && args[setting] == "" {
-				return own + ":" + setting + "=" + value
+		if err != nil || other != name || OverUDP(theirs) != OverUDP(args) {
+			continue
+		}
+		for _, setting := range append([]string{port, weight}, Kinds()[k].Offered...) {
+			if value, set := theirs[setting]; set && args[setting] == "" {
+				own += ":" + setting + "=" + value
 			}
 		}
+		break
 	}
 	return own
 }

@@ -86,7 +86,7 @@ func (a *pendingAck) put(l *Link, b []byte, now time.Time) (size int) {
 	if len(l.heard) > 0 {
 		c := l.heard[0]
 		l.heard = slices.Delete(l.heard, 0, 1)
-		named = c.newest
+		named, c.wonders = c.newest, false
 	}
 	binary.BigEndian.PutUint64(b[0:], next)
 	binary.BigEndian.PutUint64(b[8:], limit)
@@ -99,7 +99,7 @@ func (a *pendingAck) put(l *Link, b []byte, now time.Time) (size int) {
 		binary.BigEndian.PutUint32(b[size+4:], uint32(r.Size()))
 		size += 8
 	}
-	*a = pendingAck{}
+	*a = pendingAck{due: slices.ContainsFunc(l.heard, func(c *Conn) bool { return c.wonders })}
 	return size
 }
 

@@ -51,8 +51,10 @@ type Conn struct {
 	backoff  int
 	timeout  time.Time // when the connection counts as stalled; zero while nothing is under way
 	stalled  bool
-	probes   int // blocks that a stalled connection may send
+	probe    bool // it is to ask whether what goes out here arrives
+	proved   bool // something arrived, here or at the other side
 	newest   arrival
+	wonders  bool      // the other side asked whether something arrives here, and no ack named newest yet
 	adopted  bool      // by a link at the bridge
 	greet    bool      // a block must go out, to show that the connection was accepted
 	asked    time.Time // when it last asked whether the client receives; over datagrams
@@ -257,6 +259,9 @@ func (c *Conn) owed() int {
 	if c.greet {
 		n += block.Overhead
 	}
+	if c.probe && c.l.keys.send != nil {
+		n += dataOverhead
+	}
 	return n
 }
 
@@ -264,14 +269,14 @@ func (c *Conn) owed() int {
 // of its path. l.mu is held.
 func (c *Conn) share(now time.Time, routed bool) (n int) {
 	l := c.l
-	if l.keys.send == nil || c.stalled && c.probes == 0 && l.usable() {
+	if l.keys.send == nil || c.stalled && l.usable() {
 		return 0
 	}
 	if c.mayAck() && l.ack.due {
 		n += ackSize(l.in)
 	}
 	n += l.rekey.waiting() + l.datagramsWaiting(now)
-	if !c.stalled || c.probes > 0 {
+	if !c.stalled {
 		bytes, end := l.out.Waiting()
 		if bytes > 0 && !(routed && c.follows(now)) {
 			n += bytes + dataOverhead*(1+bytes/(block.MaxData-8))
@@ -286,8 +291,11 @@ func (c *Conn) share(now time.Time, routed bool) (n int) {
 	return n
 }
 
-// mayAck reports whether acks may go out here. l.mu is held.
-func (c *Conn) mayAck() bool { return !c.stalled || !c.l.usable() }
+// mayAck reports whether acks may go out here. Nothing tells that one is lost, and without it the other side takes its own connections for stalled. l.mu is held.
+func (c *Conn) mayAck() bool { return c.works() || !slices.ContainsFunc(c.l.conns, (*Conn).works) }
+
+// works reports whether what goes out here arrives, as far as this side knows. l.mu is held.
+func (c *Conn) works() bool { return c.proved && !c.stalled && !c.mute }
 
 // Leave tells the link that the carrier of the connection is gone. Without an error all that was sent may still arrive, and goes
 // out again on others only if nothing acknowledges it in time.
@@ -360,7 +368,7 @@ func (c *Conn) started(now time.Time) {
 
 // alive notes that something that the connection sent arrived. l.mu is held.
 func (c *Conn) alive(now time.Time) {
-	c.backoff, c.stalled, c.probes = 0, false, 0
+	c.backoff, c.stalled, c.probe, c.proved = 0, false, false, true
 	c.timeout = time.Time{}
 	if c.flight.Len() > 0 {
 		c.started(now)
@@ -390,15 +398,13 @@ func (l *Link) tickConns(due func(time.Time) bool, now time.Time) {
 	})
 }
 
-// stall gives the data of a connection to others, because nothing of it arrived in time. A connection that keeps the order revives
-// when what is under way arrives. Datagrams may be lost, so they need something new that can be acknowledged. l.mu is held.
+// stall gives the data of a connection to others, because nothing of it arrived in time. What is under way may still arrive, but its acknowledgement may be
+// lost, so the connection asks for another one from time to time. l.mu is held.
 func (c *Conn) stall(now time.Time) {
-	c.stalled = true
+	c.stalled, c.probe = true, true
 	c.lose()
-	if c.backoff++; c.datagrams {
-		c.probes = 1
-		c.timeout = now.Add(c.rtt.timeout(c.backoff))
-	}
+	c.backoff++
+	c.timeout = now.Add(c.rtt.timeout(c.backoff))
 	c.l.ack.again(c.l, now)
 	c.l.checkStarved(now)
 }

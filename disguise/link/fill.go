@@ -170,6 +170,11 @@ func (c *Conn) next(b []byte, now time.Time) (h block.Header) {
 		l.end(errNumbers, silent)
 		return h
 	}
+	if c.probe && len(b) >= dataHead {
+		c.probe = false
+		c.started(now)
+		return c.question(b, now)
+	}
 	if c.adopted && !c.reaches() && now.Sub(c.asked) >= helloEvery && len(b) >= dataHead {
 		c.asked = now
 		return c.question(b, now)
@@ -198,7 +203,7 @@ func (c *Conn) next(b []byte, now time.Time) (h block.Header) {
 
 // data reports whether part of the stream can go out here. l.mu is held.
 func (c *Conn) data() bool {
-	if c.stalled && c.probes == 0 {
+	if c.stalled {
 		return false
 	}
 	bytes, end := c.l.out.Waiting()
@@ -210,6 +215,7 @@ func (c *Conn) nextAck(b []byte, now time.Time) (h block.Header) {
 	if !a.due && a.since.IsZero() || len(b) < ackFixed {
 		return h
 	}
+	c.l.acker = c
 	return block.Header{Function: block.Ack, Data: a.put(c.l, b, now)}
 }
 
@@ -225,7 +231,7 @@ func (c *Conn) nextRekey(b []byte, now time.Time) (h block.Header) {
 // nextData takes a part of the stream, its end, or a question for the limit.
 func (c *Conn) nextData(b []byte, now time.Time) (h block.Header) {
 	l := c.l
-	if c.stalled && c.probes == 0 || len(b) < dataHead {
+	if c.stalled || len(b) < dataHead {
 		return h
 	}
 	p, ok := l.out.Next(len(b) - dataHead)
@@ -238,7 +244,6 @@ func (c *Conn) nextData(b []byte, now time.Time) (h block.Header) {
 		l.wrote(now)
 		return c.question(b, now)
 	}
-	c.probes = max(0, c.probes-1)
 	seq := l.keys.nextSequence()
 	c.flight.Sent(p, seq, now)
 	c.log.add(seq, now)

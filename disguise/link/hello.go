@@ -81,7 +81,7 @@ func (l *Link) Join(parameters []byte, datagrams bool) (*Conn, error) {
 	if datagrams {
 		c.hello = &hello{joining: true, hello: handshake.Hello{Cover: parameters}}
 	} else {
-		c.lead = lead
+		c.lead, c.probe = lead, true
 	}
 	l.joined()
 	return c, nil

@@ -78,6 +78,7 @@ type Link struct {
 	claimed  int     // bytes that those who were woken will fetch
 	serial   int     // of the next connection
 	heard    []*Conn // with blocks that no ack named, the first of them first
+	acker    *Conn   // that took the last ack
 	last     arrival
 
 	keys    epochs

@@ -157,6 +157,7 @@ func (c *Conn) takeBlock(e *receiving, h block.Header, b []byte) error {
 	if c.hello != nil && c.hello.joining {
 		c.hello = nil
 	}
+	c.proved = true
 	now := time.Now()
 	l.progress = now
 	l.last = arrival{byte(e.seq), h.Number, now}
@@ -214,9 +215,9 @@ func (c *Conn) takeData(data []byte, now time.Time) error {
 		return l.violated("data without an offset")
 	}
 	at, p := binary.BigEndian.Uint64(data), data[dataHead:]
-	if len(p) == 0 { // a question for the limit
+	if len(p) == 0 { // a question, for the limit or whether something arrives
 		c.asks(block.Overhead, false, now)
-		l.ack.due = true
+		c.wonders, l.ack.due = true, true
 		return nil
 	}
 	fresh, err := l.in.Take(at, p, now)
@@ -228,6 +229,9 @@ func (c *Conn) takeData(data []byte, now time.Time) error {
 		l.count.Received += uint64(len(p))
 		l.restLater(now)
 	} else {
+		if l.acker != nil && l.acker != c { // the ack may be lost, so does something arrive there?
+			l.acker.probe = true
+		}
 		c.count.Again += uint64(len(p))
 		l.count.Again += uint64(len(p))
 	}

@@ -2,6 +2,7 @@ package disguise
 
 import (
 	"encoding/base64"
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"heddle/disguise/client"
 	"heddle/experiments/readers"
 	"heddle/lab/browser"
 	"heddle/lab/labtest"
@@ -210,4 +212,57 @@ func helloOf(t *testing.T, capture string) (says []string) {
 		says = append(says, field+" "+strings.Join(values, " "))
 	}
 	return says
+}
+
+// One link by two covers: a website inside TLS, and the same over plain HTTP at another port of the bridge. The network sees connections of both, and each of
+// them carries a part of what is fetched.
+func TestCoversShareALink(t *testing.T) {
+	needReaders(t)
+	sealed, certificate, key := pinned(t)
+	plain := "http:site=" + recordedSite(t) + ":port=80"
+	w := newBridgeWorld(t, append(toWeb, "--cover", sealed+":certificate="+certificate+":key="+key, "--cover", plain)...)
+	places, dir := map[string]string{"home": "home-gw/client"}, t.TempDir()
+	end := labtest.Capture(t, w.Instance, dir, places)
+	dial := w.Start("client", "disguise is up", "disguise", "dial", w.client, "--listen", proxyAt, "--via", "home=if:home", "--cover", sealed, "--cover", plain+":weight=2", "--connections", "3")
+	for range 3 {
+		if err := w.fetch(); err != nil {
+			t.Fatalf("%v\n%s", err, dial.Log())
+		}
+	}
+	out, err := w.Host("client").Command(t.Context(), labtest.Heddle, "disguise", "status", "--json").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var status struct {
+		Running []struct {
+			Disguise *struct {
+				Links []client.Status `json:"links"`
+			} `json:"disguise"`
+		} `json:"running"`
+	}
+	_ = json.Unmarshal(out, &status)
+	var covers []client.CoverStatus
+	for _, r := range status.Running {
+		if r.Disguise != nil && len(r.Disguise.Links) == 1 {
+			covers = r.Disguise.Links[0].Paths[0].Covers
+		}
+	}
+	if len(covers) != 2 || covers[0].Name != "https" || covers[1].Name != "http" || covers[0].Connections != 1 || covers[1].Connections != 2 {
+		t.Fatalf("%v: %s", err, out)
+	}
+	dial.Stop()
+	end()
+	for i, port := range []string{"443", "80"} {
+		carried := 0
+		for _, length := range tshark(t, labtest.File(dir, "home"), "tcp.srcport == "+port+" && tcp.len > 0"+once, "tcp.len") {
+			n, _ := strconv.Atoi(length)
+			carried += n
+		}
+		if down := int(covers[i].Down); down < len(w.page)/50 || down >= 3*len(w.page) || carried < down {
+			t.Errorf("of %d bytes %d come by %s, where the network sees %d", 3*len(w.page), down, covers[i].Name, carried)
+		}
+	}
+	if flows, total := namedTalking(t, labtest.File(dir, "home")); flows["TLS"] < 1 || flows["HTTP"] < 2 || flows["TLS"]+flows["HTTP"] != total {
+		t.Errorf("nDPI names %v of %d connections", flows, total)
+	}
 }

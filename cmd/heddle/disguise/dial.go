@@ -83,7 +83,9 @@ func runDial(cmd *cobra.Command, d config.DisguiseDial, dryRun bool) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "the cover %s\n", d.Claim(o.Line))
+	for _, claim := range d.Claims(o.Line) {
+		fmt.Fprintf(out, "the cover %s\n", claim)
+	}
 	if dryRun {
 		_, err := fmt.Fprintf(out, "would keep %s to %v open, over %s, for programs on %s\n", text.Count(o.Connections, "connection"), o.Line.Address, over(o.Paths), d.Listen)
 		return err

@@ -27,7 +27,7 @@ import (
 // ptFlags are those of `heddle disguise pt`. Each is also a setting of ServerTransportOptions, except that for clients only.
 type ptFlags struct {
 	config.DisguiseFront
-	Cover       []string      `flag:"cover" help:"what connections look like, <NAME[:SETTING=VALUE]>; a client takes the first one\n(default: a client takes what the bridge line names)"`
+	Cover       []string      `flag:"cover" help:"what connections look like, <NAME[:SETTING=VALUE]>; several share the links of a client by their weight, as https:weight=2\n(default: a client takes what the bridge line names)"`
 	Tokens      string        `flag:"tokens" help:"let in only clients whose bridge line has a token of <FILE>" complete:"file"`
 	Connections int           `flag:"connections" help:"how many connections carry a link of a client at a time; 0 is 1 with the cover https, 6 with http, and else 4"`
 	MaxBytes    string        `flag:"max-bytes-per-connection" help:"replace a connection after <SIZE> in either direction, such as 15kB; 0 never does"`
@@ -71,10 +71,7 @@ connection of Tor to a bridge is one link.`,
 
 // dial opens a link to a bridge.
 func (f ptFlags) dial(ctx context.Context, to handshake.Line, out path.Path) (net.Conn, error) {
-	b := client.Bridge{Line: to.String(), Connections: f.Connections, MaxBytes: f.MaxBytes, MaxAge: f.MaxAge}
-	if len(f.Cover) > 0 {
-		b.Cover = f.Cover[0]
-	}
+	b := client.Bridge{Line: to.String(), Cover: f.Cover, Connections: f.Connections, MaxBytes: f.MaxBytes, MaxAge: f.MaxAge}
 	o, err := b.Options()
 	if err != nil {
 		return nil, err
@@ -123,6 +120,9 @@ func (f ptFlags) bridge(ctx context.Context, o pt.BridgeOptions) (made pt.Bridge
 	options, err := s.Options()
 	if err != nil {
 		return made, err
+	}
+	if len(options.Apart) > 0 {
+		return made, &path.Error{What: "cover", Why: "Tor chooses one port for the transport, and a cover has a port of its own", Hint: "leave out port, or lead to Tor's ORPort with heddle disguise serve --to"}
 	}
 	if len(options.DatagramCovers) > 0 {
 		return made, &path.Error{What: "cover", Why: "Tor's bridges are reached by TCP, and a cover has transport=udp", Hint: "leave it out, or lead to Tor's ORPort with heddle disguise serve --to"}

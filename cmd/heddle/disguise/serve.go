@@ -5,7 +5,10 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -82,7 +85,7 @@ func runServe(cmd *cobra.Command, s config.DisguiseServe, dryRun bool) error {
 	if err != nil {
 		return err
 	}
-	listeners, err := listen(cmd.Context(), s, b, o.Options)
+	listeners, err := listen(cmd.Context(), s, b, o)
 	if err != nil {
 		return err
 	}
@@ -112,7 +115,7 @@ func runServe(cmd *cobra.Command, s config.DisguiseServe, dryRun bool) error {
 }
 
 // listen opens the bridge's doors: for TCP and for UDP, as the covers need.
-func listen(ctx context.Context, s config.DisguiseServe, b *bridge.Bridge, o bridge.Options) (listeners []net.Listener, err error) {
+func listen(ctx context.Context, s config.DisguiseServe, b *bridge.Bridge, o config.Bridge) (listeners []net.Listener, err error) {
 	defer func() {
 		if err != nil {
 			for _, open := range listeners {
@@ -137,8 +140,29 @@ func listen(ctx context.Context, s config.DisguiseServe, b *bridge.Bridge, o bri
 			}
 			listeners = append(listeners, b.Packets(socket))
 		}
+		for _, port := range slices.Sorted(maps.Keys(o.Apart)) {
+			l, err := apart(ctx, flag, at, port)
+			if err != nil {
+				return listeners, err
+			}
+			listeners = append(listeners, l)
+			own, err := b.Apart(l, o.Apart[port])
+			if err != nil {
+				return listeners, err
+			}
+			listeners[len(listeners)-1] = own
+		}
 	}
 	return listeners, nil
+}
+
+// apart listens at a port beside the one of an address.
+func apart(ctx context.Context, flag, at string, port uint16) (net.Listener, error) {
+	host, _, err := net.SplitHostPort(at)
+	if err != nil {
+		return nil, err
+	}
+	return runner.Listen(ctx, flag, net.JoinHostPort(host, strconv.Itoa(int(port))), false)
 }
 
 // leads says where a bridge leads.

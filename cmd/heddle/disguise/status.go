@@ -17,7 +17,8 @@ called NAME, as heddle status does.
 
 For a bridge it prints each link with its connections and bytes, and how many
 connections it did not answer, by reason. For a client it prints the paths of
-each link: how many connections each has and had, and what they carried.`,
+each link, and the covers if there are several: how many connections each has
+and had, and what they carried.`,
 		Example: "  heddle disguise status\n  heddle disguise status bridge-443 --json",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -92,6 +92,9 @@ func linkText(b *strings.Builder, l client.Status, now time.Time) {
 	rows := [][]string{{"PATH", "STATE", "OPEN", "OPENED", "UP", "DOWN"}}
 	for _, p := range l.Paths {
 		rows = append(rows, []string{p.Name, string(p.State), fmt.Sprint(p.Connections), text.Quantity(p.Opened), text.Size(p.WireUp), text.Size(p.WireDown)})
+		for _, c := range p.Covers {
+			rows = append(rows, []string{"  " + c.Name, string(c.State), fmt.Sprint(c.Connections), text.Quantity(c.Opened), text.Size(c.WireUp), text.Size(c.WireDown)})
+		}
 	}
 	newTable(rows, 2).write(b, 0, 6)
 	for _, p := range l.Paths {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"heddle/config"
+	"heddle/disguise/cover"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -121,6 +122,8 @@ func add(flags *pflag.FlagSet, target any, name, help string, tag reflect.Struct
 		} else {
 			flags.StringArrayVarP(t, name, short, *t, help)
 		}
+	case *cover.Specs:
+		flags.StringArrayVarP((*[]string)(t), name, short, *t, help)
 	case pflag.Value:
 		flags.VarP(t, name, short, help)
 	default:
