@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"heddle/disguise/client"
 	"heddle/experiments/readers"
 	"heddle/lab/browser"
 	"heddle/lab/labtest"
@@ -233,15 +232,22 @@ func TestCoversShareALink(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	type coverStatus struct {
+		Name        string
+		Connections int
+		Down        uint64
+	}
 	var status struct {
 		Running []struct {
 			Disguise *struct {
-				Links []client.Status `json:"links"`
-			} `json:"disguise"`
-		} `json:"running"`
+				Links []struct {
+					Paths []struct{ Covers []coverStatus }
+				}
+			}
+		}
 	}
 	_ = json.Unmarshal(out, &status)
-	var covers []client.CoverStatus
+	var covers []coverStatus
 	for _, r := range status.Running {
 		if r.Disguise != nil && len(r.Disguise.Links) == 1 {
 			covers = r.Disguise.Links[0].Paths[0].Covers
