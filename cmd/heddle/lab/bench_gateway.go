@@ -7,7 +7,7 @@ import (
 )
 
 func newBenchGatewayCommand() *cobra.Command {
-	return benchCommand(bench.Gateway(), "in under five minutes", "rate, latency/1KiB, object/10MiB/handoff", &cobra.Command{
+	return benchCommand(bench.Gateway(), "in some five minutes", "rate, latency/1KiB, object/10MiB/handoff", &cobra.Command{
 		Use:   "gateway",
 		Short: "Modes of the gateway of pseudonyms: figures 3(a), 3(b) and 4(a) to 4(d) of PoPSiCl",
 		Long: `Measure fetches from a site, each with a TLS connection of its own, by each mode
