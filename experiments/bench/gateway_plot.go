@@ -5,7 +5,7 @@ import "strings"
 // unplotted is the chart of rows that the plot leaves out.
 const unplotted = "-"
 
-// gatewaySpot lays the plot out as the paper's figures. The bridge's rows are in charts of their own.
+// gatewaySpot lays the plot out as the paper's figures. The rows of the bridge of Open vSwitch are in charts of their own.
 func gatewaySpot(name, metric string) spot {
 	w := strings.Split(name, "/")
 	switch last := w[len(w)-1]; w[0] {
@@ -37,6 +37,12 @@ func gatewaySpot(name, metric string) spot {
 			return spot{"Memory of connections that stay", w[1], last}
 		}
 		return spot{chart: unplotted}
+	case "stall":
+		return spot{"The longest fetch of 10 KiB while a packet is lost, late or twice", w[1], w[2]}
+	case "ovs":
+		s := gatewaySpot(strings.Join(w[1:], "/"), metric)
+		s.chart += " (by Open vSwitch)"
+		return s
 	}
 	return spot{}
 }

@@ -178,7 +178,8 @@ func TestGatewayPlot(t *testing.T) {
 		for _, v := range top.cases {
 			for _, f := range map[string][]figure{"rules": {{"", "latency", "ms", 1}, {hundred.name, "latency", "ms", 1}, {"insert", "insert", "", 1}, {"delete", "delete", "", 1}},
 				"pseudonyms": {{"", "latency", "ms", 1}, {hundred.name, "latency", "ms", 1}, {"cloud", "memory", "MB", 1}, {"sidecar", "memory", "MB", 1}},
-				"object":     {{"", "throughput", "", 1}, {"processor", "processor", "", 1}}, "established": {{"clients", "connections", "", 1}}}[top.name] {
+				"object":     {{"", "throughput", "", 1}, {"processor", "processor", "", 1}}, "established": {{"clients", "connections", "", 1}},
+				"stall": {{"", "latency", "ms", 1}}, "ovs/stall": {{"", "latency", "ms", 1}}, "ovs/rules": {{"", "latency", "ms", 1}, {"insert", "insert", "", 1}}}[top.name] {
 				name := rowName(top, v, f)
 				at := gatewaySpot(name, f.metric)
 				if other, taken := seen[at]; taken || at.chart == "" {
