@@ -50,6 +50,7 @@ func newHandler(o Options, names *mutual.Server, hosts func(site string) bool) *
 			}
 		},
 		ModifyResponse: h.namesIn,
+		BufferPool:     newBuffers(),
 		FlushInterval:  -1, // events of the server leave at once
 		ErrorLog:       slog.NewLogLogger(o.Log.Handler(), slog.LevelWarn),
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
