@@ -24,8 +24,8 @@ import (
 	"heddle/path"
 )
 
-// echoBridge starts a bridge whose target sends back what it gets. It returns the options of a client.
-func echoBridge(t *testing.T) Options {
+// newServer makes the key of a bridge, and what reads hellos to it.
+func newServer(t *testing.T) (handshake.PublicKey, *handshake.Server) {
 	t.Helper()
 	id, err := handshake.NewIdentity()
 	if err != nil {
@@ -35,7 +35,13 @@ func echoBridge(t *testing.T) Options {
 	if err != nil {
 		t.Fatal(err)
 	}
-	key := id.Public()
+	return id.Public(), server
+}
+
+// echoBridge starts a bridge whose target sends back what it gets. It returns the options of a client.
+func echoBridge(t *testing.T) Options {
+	t.Helper()
+	key, server := newServer(t)
 	covers, err := cover.New(random.Name, cover.Options{Seed: key[:]})
 	if err != nil {
 		t.Fatal(err)

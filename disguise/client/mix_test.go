@@ -155,15 +155,8 @@ func (d *door) Addr() net.Addr { return &net.TCPAddr{} }
 // inMemory starts a bridge that echoes, with one cover at each of its ports. It returns the options of a client that has both, and what ends the bridge.
 func inMemory(t *testing.T, factory func(port uint16, bridge bool, key handshake.PublicKey) (number byte, f cover.Factory)) (m *memory, o Options, stop func()) {
 	t.Helper()
-	id, err := handshake.NewIdentity()
-	if err != nil {
-		t.Fatal(err)
-	}
-	server, err := handshake.NewServer(id, &handshake.Replays{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, quiet := id.Public(), slog.New(slog.DiscardHandler)
+	key, server := newServer(t)
+	quiet := slog.New(slog.DiscardHandler)
 	covers := func(port uint16) map[byte]cover.Factory {
 		number, f := factory(port, true, key)
 		return map[byte]cover.Factory{number: f}
