@@ -167,9 +167,9 @@ func (s *Session) begin(ctx context.Context, ready map[*member]proved) error {
 			closeAll(ready)
 			return s.noAnswer(last)
 		}
-		first, proved := ready[one.member]
+		first, there := ready[one.member]
 		delete(ready, one.member)
-		if !proved {
+		if !there {
 			var err error
 			if first.conn, err = s.members.dial(ctx, one); err != nil {
 				continue

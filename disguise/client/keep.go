@@ -23,7 +23,7 @@ const (
 	mostFruitless = 4
 	// A connection with a limit is replaced once this share of it is used, so that the next one is open before it ends.
 	replaceAt = 0.5
-	// restAfter is how long a link carries nothing before it rests: from then on connections end, and none replaces them but the last one. So does a browser.
+	// restAfter is how long a link carries nothing before it rests. From then on it replaces only the last connection that ends, as a browser would.
 	restAfter = time.Minute
 	// maxOpening is how many connections are opened at a time.
 	maxOpening = 8
@@ -151,13 +151,14 @@ func (s *Session) look(ctx context.Context, now time.Time, extra int) {
 	}
 }
 
-// wanted returns how many connections the link is to have. Only keep calls it.
+// wanted returns how many connections the link is to have. A link over several paths does not rest: one path would have all that comes next. Only keep
+// calls it.
 func (s *Session) wanted(now time.Time) int {
 	of := s.Stats()
 	if carried := of.Sent + of.Received + of.DatagramsOut + of.DatagramsIn; carried != s.carried || s.used.IsZero() {
 		s.carried, s.used = carried, now
 	}
-	if now.Sub(s.used) > restAfter {
+	if len(s.o.Paths) == 1 && now.Sub(s.used) > restAfter {
 		return 1
 	}
 	return s.o.Connections

@@ -26,7 +26,7 @@ import (
 	"heddle/path"
 )
 
-// Of several covers each has the share of the connections that its weight says, at any time.
+// Each cover of a link has as many of the connections as its weight says, whenever one opens.
 func TestWeights(t *testing.T) {
 	for _, c := range []struct {
 		weights []int
@@ -94,7 +94,7 @@ func TestCoversOfALine(t *testing.T) {
 	}
 }
 
-// memory is a path to a bridge without a network. What leads to its port 1 comes by the first listener, and what leads to port 2 by the second one.
+// memory is a path to a bridge without a network. The first listener takes connections to port 1, and the second one those to port 2.
 type memory struct {
 	path.Path
 	silent uint16 // a port at which nobody answers
@@ -301,6 +301,39 @@ func TestIdleLink(t *testing.T) {
 				s.Leave()
 				stop()
 			})
+		})
+	}
+}
+
+// A link over several paths does not rest, since one path would have all that comes next.
+func TestSeveralPathsDoNotRest(t *testing.T) {
+	for paths, want := range map[int]int{1: 1, 2: 4} {
+		synctest.Test(t, func(t *testing.T) {
+			m, o, stop := inMemory(t, func(_ uint16, _ bool, key handshake.PublicKey) (byte, cover.Factory) {
+				f, err := cover.New(random.Name, cover.Options{Seed: key[:], Life: cover.Life{Age: 5 * time.Minute}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return random.Number, f
+			})
+			if o.Covers, o.Connections = o.Covers[:1], 4; paths == 2 {
+				o.Paths = append(o.Paths, Path{"lte", m})
+			}
+			s, err := Dial(t.Context(), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Hour)
+			most := 0
+			for range 60 { // while one is replaced there are fewer
+				most = max(most, s.Status().Connections)
+				time.Sleep(time.Second)
+			}
+			if most != want {
+				t.Errorf("a link over %d paths has %d connections after an hour, want %d", paths, most, want)
+			}
+			s.Leave()
+			stop()
 		})
 	}
 }

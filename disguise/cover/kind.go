@@ -142,5 +142,5 @@ func names() (all []string) {
 }
 
 func (k Kind) settings() string {
-	return "its settings are " + strings.Join(slices.Sorted(maps.Keys(common)), ", ") + strings.Join(append([]string{""}, slices.Sorted(maps.Keys(k.Args))...), ", ")
+	return "its settings are " + strings.Join(append(slices.Sorted(maps.Keys(k.Args)), slices.Sorted(maps.Keys(common))...), ", ")
 }

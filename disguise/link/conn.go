@@ -398,8 +398,8 @@ func (l *Link) tickConns(due func(time.Time) bool, now time.Time) {
 	})
 }
 
-// stall gives the data of a connection to others, because nothing of it arrived in time. What is under way may still arrive, but its acknowledgement may be
-// lost, so the connection asks for another one from time to time. l.mu is held.
+// stall gives the data of a connection to others, because nothing acknowledged it in time. Perhaps the ack alone was lost. So the connection asks for another one
+// from time to time. l.mu is held.
 func (c *Conn) stall(now time.Time) {
 	c.stalled, c.probe = true, true
 	c.lose()

@@ -73,7 +73,14 @@ func runServe(cmd *cobra.Command, s config.DisguiseServe, dryRun bool) error {
 	}
 	if dryRun {
 		_, doors := s.Doors()
-		_, err := fmt.Fprintf(cmd.OutOrStdout(), "would listen on %s, with the covers %s, and lead %s\n", strings.Join(doors, ", "), strings.Join(s.Cover, ", "), leads(s))
+		own, err := apart(doors, slices.Sorted(maps.Keys(o.Apart)))
+		if err != nil {
+			return err
+		}
+		for _, at := range own {
+			doors = append(doors, at.String())
+		}
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "would listen on %s, with the covers %s, and lead %s\n", strings.Join(doors, ", "), strings.Join(s.Cover, ", "), leads(s))
 		return err
 	}
 	if err := o.Open(); err != nil {
@@ -140,29 +147,50 @@ func listen(ctx context.Context, s config.DisguiseServe, b *bridge.Bridge, o con
 			}
 			listeners = append(listeners, b.Packets(socket))
 		}
-		for _, port := range slices.Sorted(maps.Keys(o.Apart)) {
-			l, err := apart(ctx, flag, at, port)
-			if err != nil {
-				return listeners, err
-			}
-			listeners = append(listeners, l)
-			own, err := b.Apart(l, o.Apart[port])
-			if err != nil {
-				return listeners, err
-			}
-			listeners[len(listeners)-1] = own
+	}
+	own, err := apart(all, slices.Sorted(maps.Keys(o.Apart)))
+	if err != nil {
+		return listeners, err
+	}
+	for _, at := range own {
+		l, err := runner.Listen(ctx, flag, at.String(), false)
+		if err != nil {
+			return listeners, err
+		}
+		listeners = append(listeners, l)
+		if listeners[len(listeners)-1], err = b.Apart(l, o.Apart[at.port]); err != nil {
+			l.Close()
+			return listeners[:len(listeners)-1], err
 		}
 	}
 	return listeners, nil
 }
 
-// apart listens at a port beside the one of an address.
-func apart(ctx context.Context, flag, at string, port uint16) (net.Listener, error) {
-	host, _, err := net.SplitHostPort(at)
-	if err != nil {
-		return nil, err
+// ownPort is where covers are that have a port of their own.
+type ownPort struct {
+	host string
+	port uint16
+}
+
+func (o ownPort) String() string { return net.JoinHostPort(o.host, strconv.Itoa(int(o.port))) }
+
+// apart returns each port once for each host at which the bridge listens.
+func apart(doors []string, ports []uint16) (all []ownPort, err error) {
+	if len(ports) == 0 {
+		return nil, nil // doors behind a web server may be files
 	}
-	return runner.Listen(ctx, flag, net.JoinHostPort(host, strconv.Itoa(int(port))), false)
+	for _, at := range doors {
+		host, _, err := net.SplitHostPort(at)
+		if err != nil {
+			return nil, err
+		}
+		for _, port := range ports {
+			if own := (ownPort{host, port}); !slices.Contains(all, own) {
+				all = append(all, own)
+			}
+		}
+	}
+	return all, nil
 }
 
 // leads says where a bridge leads.

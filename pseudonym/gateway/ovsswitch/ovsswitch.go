@@ -42,6 +42,6 @@ func (o Options) socket() string {
 // sooner (ovs-vswitchd.conf.db(5), max-revalidator).
 const cacheFor = 2 * time.Second
 
-// silentFor is how long the flow of a client's packets lasts after the last one. The connection ends with the first of its flows, and a tenant sends what the
-// client does not acknowledge again for a quarter of an hour (tcp_retries2).
+// silentFor is how long the flow of a client's packets lasts after the last one. When one flow of a connection ends, the others end too. It must not end
+// before the tenant's: for a quarter of an hour the tenant repeats what the client does not acknowledge (tcp_retries2).
 const silentFor = 3 * lead.Idle
