@@ -253,7 +253,8 @@ func TestCoversShareALink(t *testing.T) {
 			covers = r.Disguise.Links[0].Paths[0].Covers
 		}
 	}
-	if len(covers) != 2 || covers[0].Name != "https" || covers[1].Name != "http" || covers[0].Connections != 1 || covers[1].Connections != 2 {
+	// A link on which nothing moved for a while has one more connection, which is the next one by weight.
+	if len(covers) != 2 || covers[0].Name != "https" || covers[1].Name != "http" || covers[0].Connections != 1 || covers[1].Connections != 2 && covers[1].Connections != 3 {
 		t.Fatalf("%v: %s", err, out)
 	}
 	dial.Stop()
