@@ -61,9 +61,10 @@ const (
 
 // Gateway relays connections. It is safe for concurrent use.
 type Gateway struct {
-	o      Options
-	places *connlimit.Places
-	dialer dial.Failover
+	o        Options
+	places   *connlimit.Places
+	patience time.Duration // for a whole ClientHello
+	dialer   dial.Failover
 	// sidecars are ways to sidecars of this machine, by their files.
 	sidecars ways[string]
 	rechecks recheck.Checker
@@ -103,7 +104,7 @@ var relays = connlimit.Limits{All: 65_536, Network: 8192, Source: 1024}
 
 // New returns a gateway.
 func New(o Options) *Gateway {
-	g := &Gateway{o: o, places: connlimit.NewPlaces(relays), live: map[pseudonym.Label]map[net.Conn]bool{}}
+	g := &Gateway{o: o, places: connlimit.NewPlaces(relays), patience: helloFor, live: map[pseudonym.Label]map[net.Conn]bool{}}
 	g.rechecks = recheck.Checker{End: g.endAll, Open: func(l pseudonym.Label) bool {
 		g.mu.Lock()
 		defer g.mu.Unlock()

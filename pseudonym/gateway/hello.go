@@ -22,7 +22,7 @@ type greeting struct {
 // greet reads a ClientHello, and opens the one that is encrypted in it. A client that encrypts for an old key, or sends a random text in
 // place of an encrypted hello, asks for the name that stands in clear: the server of that name answers with the newest keys.
 func (g *Gateway) greet(c net.Conn) (greeting, error) {
-	all, hello, err := readHello(c)
+	all, hello, err := readHello(c, g.patience)
 	if err != nil || hello.Encrypted != clienthello.Outer || g.o.Hellos == nil {
 		return greeting{send: all, name: hello.ServerName}, err
 	}
@@ -62,8 +62,8 @@ const sslYes = 'S'
 
 // readHello reads until the ClientHello is whole, and returns all that came. A ClientHello with post-quantum key shares takes more than
 // one segment.
-func readHello(c net.Conn) (all []byte, hello clienthello.Hello, err error) {
-	_ = c.SetReadDeadline(time.Now().Add(helloFor))
+func readHello(c net.Conn, patience time.Duration) (all []byte, hello clienthello.Hello, err error) {
+	_ = c.SetReadDeadline(time.Now().Add(patience))
 	defer c.SetReadDeadline(time.Time{})
 	b := make([]byte, 2048)
 	asked := false // for TLS
