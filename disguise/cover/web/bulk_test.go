@@ -99,7 +99,14 @@ func TestAsksTwice(t *testing.T) {
 // filled returns an answer with a picture for a client, and the client's end.
 func filled(t *testing.T, f *factory, server *veiled) (*item, *hiding, *tab) {
 	t.Helper()
-	p := gallery(t, f)
+	it := f.items[gallery(t, f).page.bulk[0].number]
+	hidden, tab := answered(t, f, server, it)
+	return it, hidden, tab
+}
+
+// answered is what a client's answer hides, and the end of the connection at the client.
+func answered(t *testing.T, f *factory, server *veiled, it *item) (*hiding, *tab) {
+	t.Helper()
 	client, parameters, err := f.Client()
 	if err != nil {
 		t.Fatal(err)
@@ -111,10 +118,9 @@ func filled(t *testing.T, f *factory, server *veiled) (*item, *hiding, *tab) {
 	v := &visitor{factory: f}
 	v.begin()
 	v.welcome(server, end.(*guest))
-	it := f.items[p.page.bulk[0].number]
 	tab := client.(*tab)
 	tab.feed = newVeiled(1, 2)
-	return it, v.hide(it, requestKey{}, true).(*hiding), tab
+	return v.hide(it, requestKey{}, true).(*hiding), tab
 }
 
 // The client takes what a picture hides while the picture arrives, and knows from its head what the bridge holds beside what that soon carries.
@@ -195,6 +201,55 @@ func TestWaitsForMore(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A small answer to a script waits until something comes. A stranger's waits for a time that a client's may take.
+func TestRepliesWait(t *testing.T) {
+	f := shippedFactory(t)
+	for _, c := range []struct {
+		url  string
+		most time.Duration
+	}{{"/api/recent", mostPauses}, {"/api/open", mostReply}} {
+		it := f.items[slices.IndexFunc(f.items, func(it *item) bool { return it.URL == c.url })]
+		for name, after := range map[string]time.Duration{"something comes": 40 * time.Millisecond, "nothing comes": time.Hour} {
+			t.Run(c.url+", "+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					server := newVeiled(2, 1)
+					hidden, _ := answered(t, f, server, it)
+					time.AfterFunc(after, func() { server.Send([]byte("!")) })
+					took := reading(t, hidden)
+					if comes := after < c.most; comes && (took < after || took > after+lookEvery) || !comes && (took < c.most/2 || took > c.most+lookEvery) {
+						t.Errorf("it waits %v", took)
+					}
+				})
+			})
+		}
+		synctest.Test(t, func(t *testing.T) {
+			least, most := time.Hour, time.Duration(0)
+			for range 50 {
+				took := reading(t, (&visitor{factory: f}).hide(it, requestKey{}, false))
+				least, most = min(least, took), max(most, took)
+			}
+			if least > c.most/4 || most < c.most/2 || most > c.most {
+				t.Errorf("%s: strangers wait from %v to %v", c.url, least, most)
+			}
+		})
+	}
+	for _, it := range f.items {
+		if it.carries() == 0 && it.pauses() > 0 {
+			t.Errorf("the answer to %s %s waits, and carries nothing", it.Method, it.URL)
+		}
+	}
+}
+
+// reading returns how long it takes to read all.
+func reading(t *testing.T, r io.Reader) time.Duration {
+	t.Helper()
+	began := time.Now()
+	if _, err := io.ReadAll(r); err != nil {
+		t.Error(err)
+	}
+	return time.Since(began)
 }
 
 // A head does not count bytes that answers on their way will carry.

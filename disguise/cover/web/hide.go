@@ -39,6 +39,7 @@ type hiding struct {
 	drawn  []byte // all so far, if the answer is remembered
 
 	pauses  time.Duration // how long the answer may yet wait for more to carry
+	least   int           // bytes that end a pause before its end
 	pauseAt int           // how many bytes come after the place where a stranger's answer waits
 }
 
@@ -57,8 +58,12 @@ func (v *visitor) hide(it *item, key requestKey, tokens bool) io.ReadCloser {
 		}
 		h.key = &key
 	}
-	if !v.sealed {
-		h.pauses, h.pauseAt = it.pauses(), draw.Below(it.down)
+	switch {
+	case v.sealed:
+	case h.head:
+		h.pauses, h.least = it.pauses(), it.least()
+	default:
+		h.pauses, h.pauseAt = it.stranger(), draw.Below(it.down)
 	}
 	_, _ = rand.Read(h.seed[:]) // it never fails
 	h.random = mrand.NewChaCha8(h.seed)
@@ -105,22 +110,52 @@ func (h *hiding) pause(bytes int) {
 		}
 		return
 	}
-	h.v.await(bytes, &h.pauses)
+	h.v.await(bytes, h.least, &h.pauses)
 }
 
-// pauses draws how long an answer may pause: not at all if it carries little, or is the same for everybody.
+// pauses draws how long an answer may pause, if it differs at each visit. One that carries much waits for more to carry. Those to scripts wait for
+// something, or the client would have to ask again and again.
 func (it *item) pauses() time.Duration {
-	if it.Fresh() == "" || it.carries() < leastBulk {
+	switch {
+	case it.Fresh() == "":
 		return 0
+	case it.carries() >= leastBulk:
+		return partOf(mostPauses)
+	case !it.replies():
+		return 0
+	case it.url+it.body == 0:
+		return partOf(mostPauses)
 	}
-	return partOf(mostPauses)
+	return partOf(mostReply)
 }
 
-// await waits until so many bytes wait for a client, or nearly, but not for longer than left. It takes from left what it waited.
-func (v *visitor) await(bytes int, left *time.Duration) {
+// stranger draws how long the answer to a stranger pauses. A client's reply is sent when something comes, so a stranger's may come as soon.
+func (it *item) stranger() time.Duration {
+	pauses := it.pauses()
+	if it.replies() && pauses > 0 {
+		pauses = time.Duration(draw.Below(int(pauses)))
+	}
+	return pauses
+}
+
+// replies reports whether the answer is a small one to a script.
+func (it *item) replies() bool {
+	return it.live && it.carries() > 0 && it.carries() < leastBulk
+}
+
+// least is how many bytes end a pause before its end.
+func (it *item) least() int {
+	if it.replies() {
+		return 1
+	}
+	return leastPart
+}
+
+// await waits until so many bytes wait for a client, or at least some for a while, but not for longer than left. It takes from left what it waited.
+func (v *visitor) await(bytes, least int, left *time.Duration) {
 	for began := time.Now(); *left > 0; {
 		n := v.waiting()
-		if n >= bytes || n >= leastPart && time.Since(began) >= shortPause {
+		if n >= bytes || n >= least && time.Since(began) >= shortPause {
 			return
 		}
 		slept := time.Now()

@@ -238,6 +238,10 @@ func (v *visitor) carry(w http.ResponseWriter, r *http.Request, it *item) bool {
 	}
 	_, err := w.Write(v.mark[:])
 	b, pauses := make([]byte, partSize), it.pauses()
+	if it.replies() {
+		v.await(left, it.least(), &pauses)
+		pauses = 0
+	}
 	for left -= markSize; left > 0 && err == nil; left -= len(b) {
 		b = b[:min(left, partSize)]
 		err = v.sendPart(w, b, &pauses)
@@ -257,7 +261,7 @@ func (v *visitor) sendPart(w io.Writer, b []byte, pauses *time.Duration) error {
 	v.sending <- struct{}{}
 	defer func() { <-v.sending }()
 	if time.Since(v.useful) < mostPauses { // or else a page that carries nothing would come slowly
-		v.await(len(b)-partHead, pauses)
+		v.await(len(b)-partHead, leastPart, pauses)
 	}
 	if v.part(b) {
 		v.useful = time.Now()

@@ -38,7 +38,8 @@ const (
 	sendPatience = time.Minute      // for an answer, and 1 s more for each sendRate bytes
 	sendRate     = 8 << 10
 	mostThink    = 300 * time.Millisecond // before an answer, if the site needed as long
-	mostPauses   = 300 * time.Millisecond // in an answer with much that differs
+	mostPauses   = 300 * time.Millisecond // in an answer with much that differs, or that a script asks for without telling anything
+	mostReply    = 100 * time.Millisecond // before another answer to a script
 	mostStreams  = 100                    // requests at a time, over HTTP/2
 	mostFresh    = 8                      // answers of them that are held in memory
 	mostUnsent   = 16 << 10               // bytes in the kernel
@@ -374,7 +375,7 @@ func (v *visitor) differing(w http.ResponseWriter, r *http.Request, it *item, ke
 	if v.sealed { // a client's answer has a length too
 		var body bytes.Buffer
 		_ = carrier.Write(&body, it.answer, it.Body, hidden) // neither of them fails
-		v.send(&stalling{w, draw.Below(body.Len()), it.pauses()}, r, it, body.Bytes(), func() []byte { return pack(body.Bytes()) })
+		v.send(&stalling{w, draw.Below(body.Len()), it.stranger()}, r, it, body.Bytes(), func() []byte { return pack(body.Bytes()) })
 		return
 	}
 	out := io.Writer(flushing{w, http.NewResponseController(w)})

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"net/http/httptest"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -90,7 +91,39 @@ func TestPartsWaitForMore(t *testing.T) {
 	}
 }
 
-// A stranger's large answer pauses too, at any place, and small ones do not.
+// A reply to a client's script waits until something comes, and not beside the parts of other answers.
+func TestSealedRepliesWait(t *testing.T) {
+	for name, after := range map[string]time.Duration{"something comes": 40 * time.Millisecond, "nothing comes": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client, bridge := sealedPairOf(t, cover.Life{}, shippedSite)
+				v, feed := clientOf(t, bridge, client)
+				v.useful = time.Now()
+				it := bridge.items[slices.IndexFunc(bridge.items, func(it *item) bool { return it.URL == "/api/recent" })]
+				it.WaitMS = 0
+				time.AfterFunc(after, func() { feed.Send([]byte("!")) })
+				time.AfterFunc(lookEvery, func() { // other parts are sent meanwhile
+					select {
+					case v.sending <- struct{}{}:
+						<-v.sending
+					default:
+						t.Error("other answers wait for the reply")
+					}
+				})
+				began := time.Now()
+				if !v.carry(httptest.NewRecorder(), httptest.NewRequest("GET", it.URL, nil), it) {
+					t.Fatal("the answer is that of the site")
+				}
+				took := time.Since(began)
+				if comes := after < mostPauses; comes && (took < after || took > after+lookEvery) || !comes && (took < mostPauses/2 || took > mostPauses+lookEvery) {
+					t.Errorf("it waits %v", took)
+				}
+			})
+		})
+	}
+}
+
+// A stranger's large answer pauses too, at any place, and a reply to a script. Others do not.
 func TestStrangersAnswersPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, bridge := sealedPairOf(t, cover.Life{}, shippedSite)
@@ -105,7 +138,14 @@ func TestStrangersAnswersPause(t *testing.T) {
 			began := time.Now()
 			v.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", it.URL, nil))
 			took := time.Since(began)
-			if large := it.Fresh() != "" && it.carries() >= leastBulk; large != (took > 0) || large && (took < mostPauses/2 || took > mostPauses) {
+			least, most := time.Duration(0), time.Duration(0)
+			switch {
+			case it.replies():
+				most = mostPauses
+			case it.Fresh() != "" && it.carries() >= leastBulk:
+				least, most = mostPauses/2, mostPauses
+			}
+			if took < least || took > most {
 				t.Errorf("%s, which carries %d bytes, takes %v", it.URL, it.carries(), took)
 			}
 			if took > 0 {
