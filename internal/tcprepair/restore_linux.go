@@ -100,7 +100,7 @@ func (s State) connect(fd int, o Options) error {
 		if s.Local.Addr().Is6() {
 			level, option = unix.SOL_IPV6, unix.IPV6_TRANSPARENT
 		}
-		if err := unix.SetsockoptInt(fd, level, option, 1); err != nil {
+		if err := setAt(fd, level, option, 1); err != nil {
 			return fmt.Errorf("IP_TRANSPARENT: %w", err)
 		}
 	}
@@ -109,30 +109,33 @@ func (s State) connect(fd int, o Options) error {
 		return fmt.Errorf("TCP_MAXSEG: %w", err)
 	}
 	if s.Congestion != "" { // an observer sees by it how packets follow each other
-		if err := unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, s.Congestion); err != nil && !errors.Is(err, unix.ENOENT) {
+		if err := setString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, s.Congestion); err != nil && !errors.Is(err, unix.ENOENT) {
 			return fmt.Errorf("TCP_CONGESTION: %w", err)
 		}
 	}
 	if s.Local.Addr().Is4() { // whatever the machine does elsewhere (ip_no_pmtu_disc): an observer sees the flag
-		if err := unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_WANT); err != nil {
+		if err := setAt(fd, unix.SOL_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_WANT); err != nil {
 			return fmt.Errorf("IP_MTU_DISCOVER: %w", err)
 		}
 	}
 	if err := resize(fd, unix.SO_RCVBUFFORCE, int(s.ReceiveBuffer)); err != nil { // the largest window follows from it
 		return fmt.Errorf("SO_RCVBUFFORCE: %w", err)
 	}
-	for queue, first := range map[int]uint32{queueReceive: s.Received, queueSend: s.Sent} {
-		if err := set(fd, unix.TCP_REPAIR_QUEUE, queue); err != nil {
+	for _, q := range []struct {
+		number int
+		first  uint32
+	}{{queueReceive, s.Received}, {queueSend, s.Sent}} {
+		if err := set(fd, unix.TCP_REPAIR_QUEUE, q.number); err != nil {
 			return err
 		}
-		if err := set(fd, unix.TCP_QUEUE_SEQ, int(int32(first))); err != nil {
+		if err := set(fd, unix.TCP_QUEUE_SEQ, int(int32(q.first))); err != nil {
 			return fmt.Errorf("TCP_QUEUE_SEQ: %w", err)
 		}
 	}
-	if err := unix.Bind(fd, sockaddr(s.Local)); err != nil {
+	if err := bind(fd, s.Local); err != nil {
 		return fmt.Errorf("bind to %v: %w", s.Local, err)
 	}
-	if err := unix.Connect(fd, sockaddr(s.Remote)); err != nil {
+	if err := connect(fd, s.Remote); err != nil {
 		return fmt.Errorf("connect %v to %v: %w", s.Local, s.Remote, err)
 	}
 	return nil
@@ -140,15 +143,16 @@ func (s State) connect(fd int, o Options) error {
 
 // fill sets what the sides agreed on, and the queue of what was received.
 func (s State) fill(fd int) error {
-	options := []unix.TCPRepairOpt{{Code: unix.TCPOPT_WINDOW, Val: uint32(s.SendScale) | uint32(s.ReceiveScale)<<16}} // also none: a new socket has the machine's
+	options := append(make([]unix.TCPRepairOpt, 0, 4),
+		unix.TCPRepairOpt{Code: unix.TCPOPT_WINDOW, Val: uint32(s.SendScale) | uint32(s.ReceiveScale)<<16}, // also none: a new socket has the machine's
+		unix.TCPRepairOpt{Code: unix.TCPOPT_MAXSEG, Val: uint32(s.MSS)})
 	if s.SACK {
 		options = append(options, unix.TCPRepairOpt{Code: unix.TCPOPT_SACK_PERMITTED})
 	}
 	if s.Timestamps {
 		options = append(options, unix.TCPRepairOpt{Code: unix.TCPOPT_TIMESTAMP})
 	}
-	options = append(options, unix.TCPRepairOpt{Code: unix.TCPOPT_MAXSEG, Val: uint32(s.MSS)})
-	if err := unix.SetsockoptTCPRepairOpt(fd, unix.IPPROTO_TCP, unix.TCP_REPAIR_OPTIONS, options); err != nil {
+	if err := setBytes(fd, unix.IPPROTO_TCP, unix.TCP_REPAIR_OPTIONS, unsafe.Pointer(&options[0]), uintptr(len(options))*unsafe.Sizeof(options[0])); err != nil {
 		return fmt.Errorf("TCP_REPAIR_OPTIONS: %w", err)
 	}
 	if s.Timestamps {
@@ -178,8 +182,7 @@ func (s State) fillLast(fd int) error {
 			return err
 		}
 	}
-	window := unsafe.String(&bytesOf(&s.Window)[0], unsafe.Sizeof(s.Window))
-	if err := unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_REPAIR_WINDOW, window); err != nil {
+	if err := setBytes(fd, unix.IPPROTO_TCP, unix.TCP_REPAIR_WINDOW, unsafe.Pointer(&s.Window), unsafe.Sizeof(s.Window)); err != nil {
 		return fmt.Errorf("TCP_REPAIR_WINDOW: %w", err)
 	}
 	return nil
@@ -213,7 +216,7 @@ func (s State) keepAlive(fd int) error {
 		{unix.IPPROTO_TCP, unix.TCP_KEEPCNT, int(k.Probes)},
 		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, flag(k.On)},
 	} {
-		if err := unix.SetsockoptInt(fd, o.level, o.option, o.value); err != nil {
+		if err := setAt(fd, o.level, o.option, o.value); err != nil {
 			return err
 		}
 	}

@@ -30,10 +30,10 @@ func (s *Switch) LeadDirect(client, gateway, tenant netip.AddrPort) error {
 		return err
 	}
 	k := keyOf(client, gateway)
-	if err := gone(s.to.Delete(&k)); err != nil {
+	if err := bpf.Delete(s.to, &k); err != nil {
 		return err
 	}
-	return full(s.direct, s.direct.Put(&k, &leadDirect{Last: bpf.Monotonic(), Address: words(tenant.Addr()), Device: uint32(device)}))
+	return full(s.direct, bpf.Put(s.direct, &k, &leadDirect{Last: bpf.Monotonic(), Address: words(tenant.Addr()), Device: uint32(device)}))
 }
 
 // touchDirect is [Switch.Touch] of an entry that leads directly. s.mu is held.
