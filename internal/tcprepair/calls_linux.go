@@ -55,6 +55,12 @@ func queued(fd int, of uint) (int, error) {
 	return int(n), failed(errno)
 }
 
+// closeAt closes a descriptor of a socket that another one keeps open, or that is in repair.
+func closeAt(fd int) error {
+	_, _, errno := unix.RawSyscall(unix.SYS_CLOSE, uintptr(fd), 0, 0)
+	return failed(errno)
+}
+
 // write writes all at once, or fails.
 func write(fd int, b []byte) error {
 	for len(b) > 0 {

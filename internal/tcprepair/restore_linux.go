@@ -79,7 +79,7 @@ func (h *Held) ResumeDescriptor() (fd int, err error) {
 }
 
 // CloseDescriptor closes this process's descriptor of a connection.
-func CloseDescriptor(fd int) error { return unix.Close(fd) }
+func CloseDescriptor(fd int) error { return closeAt(fd) }
 
 // ResetDescriptor closes a connection with a reset.
 func ResetDescriptor(fd int) {

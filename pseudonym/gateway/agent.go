@@ -61,7 +61,7 @@ func (a *Agent) Serve(ctx context.Context, l net.Listener) error {
 	a.relayed = connlimit.NewQuietPlaces(relays) // who has said its first message may be silent
 	return netutil.Serve(ctx, l, func(c net.Conn) {
 		go func() {
-			place := places.Enter(c)
+			place := places.Enter(netutil.Quick(c))
 			defer place.Close()
 			defer context.AfterFunc(ctx, func() { place.Close() })()
 			t := tls.Server(place, config)
@@ -200,7 +200,7 @@ func (p passing) begin(held *tcprepair.Held) error {
 	if err != nil {
 		return errors.Join(err, p.Close())
 	}
-	if _, err = p.Write([]byte{passBegin}); err != nil {
+	if _, err = netutil.Quick(p.UnixConn).Write([]byte{passBegin}); err != nil {
 		tcprepair.ResetDescriptor(fd)
 		return errors.Join(taken(p.UnixConn, err), p.Close())
 	}

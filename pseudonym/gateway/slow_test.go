@@ -85,3 +85,40 @@ func TestHugeHello(t *testing.T) {
 		})
 	}
 }
+
+// A goroutine that has served a connection serves the next one, until none comes for a while.
+func TestServesTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := New(Options{Zone: zone, Router: &routes{}, Log: slog.New(slog.DiscardHandler)})
+		next, ended := make(chan net.Conn), make(chan struct{})
+		visit := func() net.Conn {
+			near, far := net.Pipe()
+			near.Close()
+			return far
+		}
+		go func() {
+			defer close(ended)
+			g.serve(t.Context(), visit(), next)
+		}()
+		for range 2 {
+			time.Sleep(restFor - 1)
+			synctest.Wait()
+			select {
+			case next <- visit():
+			default:
+				t.Fatal("it does not wait")
+			}
+		}
+		synctest.Wait()
+		if n := g.Counts(); n.Refused != 3 {
+			t.Errorf("it served %+v", n)
+		}
+		time.Sleep(restFor)
+		synctest.Wait()
+		select {
+		case <-ended:
+		default:
+			t.Error("it waits for ever")
+		}
+	})
+}

@@ -1,0 +1,7 @@
+//go:build !linux
+
+package gateway
+
+import "net"
+
+func acceptHellos(net.Listener) {}
