@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -140,13 +141,14 @@ func (w *Watch) Close() error {
 func (m *machine) hear() (failed bool) {
 	var message [64]byte
 	for m.fd >= 0 {
-		_, _, err := unix.Recvfrom(m.fd, message[:], 0)
-		if errors.Is(err, unix.EAGAIN) {
+		// The socket does not block, so the scheduler is not told.
+		_, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(m.fd), uintptr(unsafe.Pointer(&message)), uintptr(len(message)), 0, 0, 0)
+		if errno == unix.EAGAIN {
 			return false
 		}
 		m.changes++
 		clear(m.answers)
-		if err != nil && !errors.Is(err, unix.ENOBUFS) && !errors.Is(err, unix.EINTR) {
+		if errno != 0 && errno != unix.ENOBUFS && errno != unix.EINTR {
 			return true
 		}
 	}
@@ -163,7 +165,18 @@ func Questions() uint64 { return questions.Load() }
 // namespace, it caches answers until a change. The question must be comparable, of a separate type per kind of question.
 // Callers share the answer and must not modify it.
 func Ask[T any](question any, ask func() (T, error)) (T, error) {
-	m := watchedHere()
+	return remembered(watchedHere(), question, ask)
+}
+
+// AskBy is [Ask] for threads in the watch's namespace alone, of which it need not ask the kernel. A nil watch caches nothing.
+func AskBy[T any](w *Watch, question any, ask func() (T, error)) (T, error) {
+	if w == nil {
+		return remembered(nil, question, ask)
+	}
+	return remembered(w.machine, question, ask)
+}
+
+func remembered[T any](m *machine, question any, ask func() (T, error)) (T, error) {
 	if m == nil {
 		questions.Add(1)
 		return ask()

@@ -16,6 +16,7 @@ import (
 	"heddle/internal/errhint"
 	"heddle/internal/netutil"
 	"heddle/internal/tcprepair"
+	"heddle/path"
 	"heddle/pseudonym/ca"
 )
 
@@ -32,6 +33,7 @@ type Agent struct {
 	moving  sync.Map // the ends of connections that move here now, as [2]netip.AddrPort
 	sidecar ways[struct{}]
 	relayed *connlimit.Places // connections to Server
+	watch   *path.Watch       // of this machine, for Direct
 }
 
 // receiver has been told what a client said, and takes the connection when that may speak.
@@ -58,6 +60,10 @@ var (
 func (a *Agent) Serve(ctx context.Context, l net.Listener) error {
 	config := &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{a.Identity}, ClientAuth: tls.RequireAnyClientCert, VerifyConnection: only(a.Gateways)}
 	places := connlimit.NewPlaces(relays)
+	if len(a.Direct) > 0 {
+		a.watch, _ = path.NewWatch() // without it the agent asks the kernel each time
+		defer a.watch.Close()
+	}
 	a.relayed = connlimit.NewQuietPlaces(relays) // who has said its first message may be silent
 	return netutil.Serve(ctx, l, func(c net.Conn) {
 		go func() {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -15,27 +16,86 @@ import (
 
 	"heddle/internal/errhint"
 	"heddle/internal/sysctl"
+	"heddle/path"
 )
 
+// The kernel's answers hold until it tells of a change, if there is a [path.Watch].
+type (
+	deviceOf  struct{ own netip.Addr }
+	rulesOf   struct{ family int }
+	wayBackOf struct {
+		gateway     netip.AddrPort
+		client, own netip.Addr
+	}
+	// oneMachine is about two neighbours. The kernel does not tell the watch how these change, so an answer holds within one second.
+	oneMachine struct {
+		device int
+		a, b   netip.Addr
+		second int64
+	}
+)
+
+// wayBack is how this machine answers a client.
+type wayBack struct {
+	device  int
+	next    netip.Addr // hop
+	byPorts bool       // rules look at the clients' ports
+}
+
 // answersFrom reports why this machine cannot answer a client from the gateway's address, or nil. The gateway's packets arrive at the device that has the address
-// own, from the address peer of the gateway's machine.
-func answersFrom(gateway, client netip.AddrPort, own, peer netip.Addr) error {
-	addresses, err := netlink.AddrList(nil, nl.GetIPFamily(own.AsSlice()))
+// own, from the address peer of the gateway's machine. A nil watch remembers nothing.
+func answersFrom(by *path.Watch, now time.Time, gateway, client netip.AddrPort, own, peer netip.Addr) error {
+	back, err := path.AskBy(by, wayBackOf{gateway, client.Addr(), own}, func() (wayBack, error) { return askWayBack(by, gateway, client, own) })
+	if back.byPorts {
+		back, err = askWayBack(by, gateway, client, own)
+	}
 	if err != nil {
 		return err
+	}
+	return leavesPast(by, now, gateway.Addr(), client.Addr(), peer, back)
+}
+
+func askWayBack(by *path.Watch, gateway, client netip.AddrPort, own netip.Addr) (back wayBack, err error) {
+	rules, err := rulesFor(by, client.Addr())
+	if err != nil {
+		return back, err
+	}
+	back.byPorts = slices.ContainsFunc(rules, func(r netlink.Rule) bool { return r.Sport != nil })
+	device, err := path.AskBy(by, deviceOf{own}, func() (*net.Interface, error) { return askDevice(own) })
+	if err != nil {
+		return back, err
+	}
+	if err := takesFrom(device, gateway, client); err != nil {
+		return back, err
+	}
+	routes, err := netlink.RouteGet(client.Addr().AsSlice())
+	if err != nil || len(routes) == 0 {
+		return back, cannotAnswer(gateway.Addr(), fmt.Sprintf("it has no route to %v", client.Addr()), "", err)
+	}
+	next, ok := netip.AddrFromSlice(routes[0].Gw)
+	if !ok {
+		next = client.Addr()
+	}
+	back.device, back.next = routes[0].LinkIndex, next.Unmap()
+	return back, nil
+}
+
+func rulesFor(by *path.Watch, client netip.Addr) ([]netlink.Rule, error) {
+	family := nl.GetIPFamily(client.AsSlice())
+	return path.AskBy(by, rulesOf{family}, func() ([]netlink.Rule, error) { return netlink.RuleList(family) })
+}
+
+// askDevice asks which device has an address.
+func askDevice(own netip.Addr) (*net.Interface, error) {
+	addresses, err := netlink.AddrList(nil, nl.GetIPFamily(own.AsSlice()))
+	if err != nil {
+		return nil, err
 	}
 	i := slices.IndexFunc(addresses, func(a netlink.Addr) bool { return a.IP.Equal(own.AsSlice()) })
 	if i < 0 {
-		return fmt.Errorf("no device has the address %v", own)
+		return nil, fmt.Errorf("no device has the address %v", own)
 	}
-	device, err := net.InterfaceByIndex(addresses[i].LinkIndex)
-	if err != nil {
-		return err
-	}
-	if err := takesFrom(device, gateway, client); err != nil {
-		return err
-	}
-	return leavesPast(gateway.Addr(), client.Addr(), peer)
+	return net.InterfaceByIndex(addresses[i].LinkIndex)
 }
 
 func cannotAnswer(gateway netip.Addr, why, hint string, err error) error {
@@ -117,18 +177,31 @@ func end(local, remote netip.AddrPort) error {
 }
 
 // leavesPast fails if answers to a client would leave by the gateway's machine, which takes nothing that comes from its own address.
-func leavesPast(gateway, client, peer netip.Addr) error {
-	routes, err := netlink.RouteGet(client.AsSlice())
-	if err != nil || len(routes) == 0 {
-		return cannotAnswer(gateway, fmt.Sprintf("it has no route to %v", client), "", err)
+func leavesPast(by *path.Watch, now time.Time, gateway, client, peer netip.Addr, back wayBack) error {
+	same := back.next == peer
+	if !same {
+		var err error
+		of := oneMachine{back.device, back.next, peer, now.Unix()}
+		if same, err = path.AskBy(by, of, of.ask); err != nil || !same {
+			return err
+		}
 	}
-	next, ok := netip.AddrFromSlice(routes[0].Gw)
-	if !ok {
-		next = client
-	}
-	neighbours, err := netlink.NeighList(routes[0].LinkIndex, nl.GetIPFamily(client.AsSlice()))
+	rules, err := rulesFor(by, client)
 	if err != nil {
 		return err
+	}
+	if slices.ContainsFunc(rules, func(r netlink.Rule) bool { return r.Src != nil && r.Src.Contains(gateway.AsSlice()) }) {
+		return nil // the kernel tells nobody of the route from an address that is none of the machine's
+	}
+	return cannotAnswer(gateway, fmt.Sprintf("its route to %v leads through the gateway's machine", client),
+		fmt.Sprintf("lead what comes from that address to another router: ip rule add from %v lookup TABLE, with a default route in TABLE", gateway), nil)
+}
+
+// ask reports whether both have the same Ethernet address.
+func (m oneMachine) ask() (bool, error) {
+	neighbours, err := netlink.NeighList(m.device, nl.GetIPFamily(m.a.AsSlice()))
+	if err != nil {
+		return false, err
 	}
 	mac := func(of netip.Addr) string {
 		for _, n := range neighbours {
@@ -138,19 +211,7 @@ func leavesPast(gateway, client, peer netip.Addr) error {
 		}
 		return ""
 	}
-	next = next.Unmap()
-	if next != peer && (mac(next) == "" || mac(next) != mac(peer)) {
-		return nil
-	}
-	rules, err := netlink.RuleList(nl.GetIPFamily(client.AsSlice()))
-	if err != nil {
-		return err
-	}
-	if slices.ContainsFunc(rules, func(r netlink.Rule) bool { return r.Src != nil && r.Src.Contains(gateway.AsSlice()) }) {
-		return nil // the kernel tells nobody of the route from an address that is none of the machine's
-	}
-	return cannotAnswer(gateway, fmt.Sprintf("its route to %v leads through the gateway's machine", client),
-		fmt.Sprintf("lead what comes from that address to another router: ip rule add from %v lookup TABLE, with a default route in TABLE", gateway), nil)
+	return mac(m.a) != "" && mac(m.a) == mac(m.b), nil
 }
 
 // CheckDirect reports why this machine could not answer clients from the address of a gateway, or nil. It looks for a device at which it takes packets of a client

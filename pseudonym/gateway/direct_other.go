@@ -4,11 +4,13 @@ package gateway
 
 import (
 	"net/netip"
+	"time"
 
 	"heddle/internal/errhint"
+	"heddle/path"
 )
 
-func answersFrom(gateway, client netip.AddrPort, own, peer netip.Addr) error {
+func answersFrom(by *path.Watch, now time.Time, gateway, client netip.AddrPort, own, peer netip.Addr) error {
 	return CheckDirect(gateway.Addr())
 }
 

@@ -26,6 +26,7 @@ import (
 	"heddle/internal/nstest"
 	"heddle/internal/polltest"
 	"heddle/internal/tcprepair"
+	"heddle/path"
 	"heddle/pseudonym"
 	"heddle/pseudonym/gateway/lead/leadtest"
 )
@@ -299,69 +300,153 @@ func TestNotDirectly(t *testing.T) {
 	}
 }
 
+// answering is a machine that answers from the gateway's address.
+type answering struct {
+	t              *testing.T
+	in             places
+	tenant         nstest.Namespace
+	public, client netip.AddrPort
+	ip             string // command
+	watch          *path.Watch
+	now            time.Time
+}
+
+func newAnswering(t *testing.T, in places) *answering {
+	router, tenant := nstest.New(t), nstest.New(t)
+	nstest.Link(t, nstest.End{In: tenant, Device: "net", Addrs: []string{in.site}}, nstest.End{In: router, Device: "net", Addrs: []string{in.inside}})
+	a := &answering{t, in, tenant, at(in.public, 443), at(in.from, 50000), "ip ", nil, time.Now()}
+	if a.public.Addr().Is6() {
+		a.ip = "ip -6 "
+	}
+	return a
+}
+
+// remembers lets answers last until something changes.
+func (a *answering) remembers() {
+	a.tenant.Do(a.t, func() (err error) {
+		a.watch, err = path.NewWatch()
+		return err
+	})
+	a.t.Cleanup(func() { a.watch.Close() })
+}
+
+func (a *answering) run(commands string) {
+	a.t.Helper()
+	a.tenant.Do(a.t, func() error {
+		out, err := exec.Command("sh", "-ec", commands).CombinedOutput()
+		if err != nil {
+			err = errors.New(commands + ": " + string(out))
+		}
+		return err
+	})
+}
+
+// ask fails unless the answer about a client is as wanted.
+func (a *answering) ask(client netip.AddrPort, want string) (hint string, failed error) {
+	a.tenant.Do(a.t, func() error {
+		err := answersFrom(a.watch, a.now, a.public, client, at(a.in.site, 0).Addr(), a.public.Addr())
+		if hint = errhint.Of(err); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			failed = fmt.Errorf("%v: %v, not %q", client, err, want)
+		}
+		return nil
+	})
+	return hint, failed
+}
+
+func (a *answering) why(want string) (hint string) {
+	a.t.Helper()
+	hint, err := a.ask(a.client, want)
+	if err != nil {
+		a.t.Error(err)
+	}
+	return hint
+}
+
+// takes has the machine take all that it needs to.
+func (a *answering) takes() {
+	a.t.Helper()
+	a.run(a.ip + "route add default via " + at(a.in.inside, 0).Addr().String())
+	a.run(a.why("does not take packets of clients"))
+	a.why("")
+}
+
 // An agent says what a machine lacks, and the commands of its hints mend it.
 func TestAnswersFrom(t *testing.T) {
-	for name, in := range map[string]places{"IPv4": lan4, "IPv6": lan6} {
+	for name, c := range map[string]struct {
+		in        places
+		remembers bool
+	}{"IPv4": {lan4, false}, "IPv6": {lan6, false}, "IPv4, remembered": {lan4, true}, "IPv6, remembered": {lan6, true}} {
 		t.Run(name, func(t *testing.T) {
-			router, tenant := nstest.New(t), nstest.New(t)
-			nstest.Link(t, nstest.End{In: tenant, Device: "net", Addrs: []string{in.site}}, nstest.End{In: router, Device: "net", Addrs: []string{in.inside}})
-			public, client, own, peer := at(in.public, 443), at(in.from, 50000), at(in.site, 0).Addr(), at(in.public, 0).Addr()
-			ip := "ip "
-			if public.Addr().Is6() {
-				ip = "ip -6 "
-			}
-			run := func(commands string) {
-				t.Helper()
-				tenant.Do(t, func() error {
-					out, err := exec.Command("sh", "-ec", commands).CombinedOutput()
-					if err != nil {
-						err = errors.New(commands + ": " + string(out))
-					}
-					return err
-				})
-			}
-			why := func(want string) (hint string) {
-				t.Helper()
-				tenant.Do(t, func() error {
-					err := answersFrom(public, client, own, peer)
-					if hint = errhint.Of(err); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
-						t.Errorf("%v, not %q", err, want)
-					}
-					return nil
-				})
-				return hint
+			a := newAnswering(t, c.in)
+			if c.remembers {
+				a.remembers()
 			}
 			doctor := func(good bool) {
 				t.Helper()
-				tenant.Do(t, func() error {
-					if err := CheckDirect(public.Addr()); (err == nil) != good {
+				a.tenant.Do(t, func() error {
+					if err := CheckDirect(a.public.Addr()); (err == nil) != good {
 						t.Errorf("doctor says %v", err)
 					}
 					return nil
 				})
 			}
-			run(ip + "route add default via " + at(in.inside, 0).Addr().String())
-			hint := why("does not take packets of clients")
+			public := a.public.Addr().String()
+			a.run(a.ip + "route add default via " + at(c.in.inside, 0).Addr().String())
+			hint := a.why("does not take packets of clients")
 			doctor(false)
-			run(strings.Join(strings.Split(hint, "; ")[:2], "; ")) // without the last one
-			why("does not take messages of routers")
-			run(strings.Split(hint, "; ")[2])
-			why("")
+			a.run(strings.Join(strings.Split(hint, "; ")[:2], "; ")) // without the last one
+			a.why("does not take messages of routers")
+			a.run(strings.Split(hint, "; ")[2])
+			a.why("")
 			doctor(true)
-			run(ip + "route add local " + public.Addr().String() + " dev lo")
-			why("would tell the network that it is the gateway")
+			a.run(a.ip + "route add local " + public + " dev lo")
+			a.why("would tell the network that it is the gateway")
 			doctor(false)
-			run(ip + "route del local " + public.Addr().String() + " dev lo")
-			run(ip + "route replace default via " + public.Addr().String())
-			why("leads through the gateway's machine")
-			run(ip + "rule add from " + public.Addr().String() + " lookup 5")
-			why("")
-			run(ip + "rule del from " + public.Addr().String() + " lookup 5; " + ip + "route del default")
-			if why("it "); public.Addr().Is4() { // has no route
-				run("ip link add out type veth peer name peer; ip link set out up; ip link set peer up; ip route add default dev out; sysctl -qw net.ipv4.conf.net.rp_filter=1")
-				run(why("rp_filter"))
-				why("")
+			a.run(a.ip + "route del local " + public + " dev lo")
+			a.run(a.ip + "route replace default via " + public)
+			a.why("leads through the gateway's machine")
+			a.run(a.ip + "rule add from " + public + " lookup 5")
+			a.why("")
+			a.run(a.ip + "rule del from " + public + " lookup 5; " + a.ip + "route del default")
+			if a.why("it "); a.public.Addr().Is4() { // has no route
+				a.run("ip link add out type veth peer name peer; ip link set out up; ip link set peer up; ip route add default dev out; sysctl -qw net.ipv4.conf.net.rp_filter=1")
+				a.run(a.why("rp_filter"))
+				a.why("")
 			}
+			a.run(a.ip + "address del " + c.in.site + " dev net")
+			a.why("no device has the address")
+		})
+	}
+}
+
+// An agent asks the kernel once for all connections of a client, unless rules tell these apart. It looks each second whether the next hop is the gateway's machine.
+func TestAnswersAreRemembered(t *testing.T) {
+	for name, in := range map[string]places{"IPv4": lan4, "IPv6": lan6} {
+		t.Run(name, func(t *testing.T) {
+			a := newAnswering(t, in)
+			a.remembers()
+			a.takes()
+			other := netip.AddrPortFrom(a.client.Addr(), a.client.Port()+1)
+			polltest.Until(t, func() error { // the kernel may still tell how it sets devices up
+				before := path.Questions()
+				_, err := a.ask(other, "")
+				if asked := path.Questions() - before; err == nil && asked > 0 {
+					err = fmt.Errorf("%d questions although nothing changed", asked)
+				}
+				return err
+			})
+			a.run(fmt.Sprintf("%srule add pref 1 iif net to %v ipproto tcp sport %d unreachable", a.ip, a.public.Addr(), other.Port()))
+			for range 2 {
+				a.why("")
+				if _, err := a.ask(other, "does not take packets of clients"); err != nil {
+					t.Error(err)
+				}
+			}
+			for _, one := range []string{in.inside, in.public} {
+				a.run(fmt.Sprintf("%sneigh replace %v lladdr 02:00:00:00:00:01 dev net nud permanent", a.ip, at(one, 0).Addr()))
+			}
+			a.now = a.now.Add(time.Second)
+			a.why("leads through the gateway's machine")
 		})
 	}
 }

@@ -64,20 +64,38 @@ func CheckDirect(tenant netip.Addr) error {
 
 // hops knows how packets leave this machine. It is not safe for concurrent use.
 type hops struct {
-	kernel  *netlink.Handle      // of the network namespace in which it was made
-	devices map[int]netlink.Link // that the kernel told of since forget
+	kernel *netlink.Handle // of the network namespace in which it was made
+	// What the kernel told of since forget.
+	devices map[int]netlink.Link
+	known   map[netip.Addr]hop // to an address
 }
+
+// hop is how packets leave.
+type hop struct {
+	device netlink.Link
+	router bool // is the next to have them
+	at     time.Time
+}
+
+// Limits of what is known: how many addresses, and how long, as the kernel does not tell of all changes.
+const (
+	mostHops = 4096
+	knownFor = 30 * time.Second
+)
 
 func newHops() (*hops, error) {
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, err
 	}
-	return &hops{h, map[int]netlink.Link{}}, nil
+	return &hops{h, map[int]netlink.Link{}, map[netip.Addr]hop{}}, nil
 }
 
 // forget is called when devices may have changed.
-func (h *hops) forget() { clear(h.devices) }
+func (h *hops) forget() {
+	clear(h.devices)
+	clear(h.known)
+}
 
 // between returns the device at which the tenant is a neighbour, if the client's packets can pass to it as they are. Nobody would tell the client that they
 // are too large for that device.
@@ -86,12 +104,12 @@ func (h *hops) between(client, tenant netip.Addr) (device int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	from, _, err := h.leave(client)
+	from, err := h.leave(client)
 	if err != nil {
 		return 0, err
 	}
-	switch a, b := from.Attrs(), to.Attrs(); {
-	case !ethernet(from):
+	switch a, b := from.device.Attrs(), to.Attrs(); {
+	case !ethernet(from.device):
 		return 0, notDirect(tenant, "clients' packets arrive at "+a.Name+", which is no Ethernet device", "")
 	case b.MTU < a.MTU:
 		return 0, notDirect(tenant, fmt.Sprintf("packets of clients may have %d bytes, and %s takes %d", a.MTU, b.Name, b.MTU),
@@ -102,16 +120,16 @@ func (h *hops) between(client, tenant netip.Addr) (device int, err error) {
 
 // neighbour returns the Ethernet device at which a tenant's machine is a neighbour: a router would send the packets back, which have this machine's address.
 func (h *hops) neighbour(tenant netip.Addr) (netlink.Link, error) {
-	device, router, err := h.leave(tenant)
+	leaves, err := h.leave(tenant)
 	switch {
 	case err != nil:
 		return nil, err
-	case router:
+	case leaves.router:
 		return nil, notDirect(tenant, "a router is between this machine and it", "let both be in one network")
-	case !ethernet(device):
-		return nil, notDirect(tenant, device.Attrs().Name+" is no Ethernet device", "")
+	case !ethernet(leaves.device):
+		return nil, notDirect(tenant, leaves.device.Attrs().Name+" is no Ethernet device", "")
 	}
-	return device, nil
+	return leaves.device, nil
 }
 
 func ethernet(device netlink.Link) bool {
@@ -119,23 +137,33 @@ func ethernet(device netlink.Link) bool {
 	return known && header == bpf.EthernetHeader
 }
 
-// leave returns the device by which packets to an address leave, and whether a router is the next to have them.
-func (h *hops) leave(to netip.Addr) (device netlink.Link, router bool, err error) {
+// leave returns how packets to an address leave.
+func (h *hops) leave(to netip.Addr) (hop, error) {
+	if known, ok := h.known[to]; ok && time.Since(known.at) < knownFor {
+		return known, nil
+	}
+	asked := time.Now()
 	routes, err := h.kernel.RouteGet(to.AsSlice())
 	if err != nil {
-		return nil, false, fmt.Errorf("no route to %v: %w", to, err)
+		return hop{}, fmt.Errorf("no route to %v: %w", to, err)
 	}
 	if len(routes) == 0 || routes[0].Type != unix.RTN_UNICAST {
-		return nil, false, fmt.Errorf("%v is no other machine", to)
+		return hop{}, fmt.Errorf("%v is no other machine", to)
 	}
 	r := routes[0]
-	if device = h.devices[r.LinkIndex]; device == nil {
+	device := h.devices[r.LinkIndex]
+	if device == nil {
 		if device, err = h.kernel.LinkByIndex(r.LinkIndex); err != nil {
-			return nil, false, err
+			return hop{}, err
 		}
 		h.devices[r.LinkIndex] = device
 	}
-	return device, r.Gw != nil || r.Via != nil, nil
+	if len(h.known) >= mostHops {
+		clear(h.known)
+	}
+	one := hop{device, r.Gw != nil || r.Via != nil, asked}
+	h.known[to] = one
+	return one, nil
 }
 
 func notDirect(tenant netip.Addr, why, hint string) error {

@@ -133,6 +133,11 @@ func TestDirectRefusals(t *testing.T) {
 			})
 			want(t, w, map[string]bool{"direct": false})
 			says(neighbour, "")
+			past := netlink.Route{Dst: netlink.NewIPNet(neighbour.Addr().AsSlice()), Gw: neighbour.Addr().Next().AsSlice()}
+			w.Gateway.Do(t, func() error { return netlink.RouteAdd(&past) })
+			says(neighbour, "a router is between")
+			w.Gateway.Do(t, func() error { return netlink.RouteDel(&past) })
+			says(neighbour, "")
 			w.Gateway.Do(t, func() error {
 				site, err := netlink.LinkByName("site")
 				if err == nil {
