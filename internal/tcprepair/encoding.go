@@ -51,7 +51,7 @@ type head struct {
 
 var headSize = binary.Size(head{})
 
-// each visits the fields in their order. Package encoding/binary would do so by reflection, which takes as long as half of the questions to the kernel.
+// each visits the fields in their order. Package encoding/binary does so by reflection, which takes several times as long.
 func (h *head) each(v visitor) {
 	w := &h.Window
 	v.small(&h.Version, &h.Flags)
