@@ -1,10 +1,9 @@
 // Package tlsbatch is TLS with many records per system call; crypto/tls makes a call per record, and does not distinguish a
 // clean end from a truncated connection. The kernel cannot splice what this program encrypts, so fewer calls are the only
-// saving. Use it for bulk streams; for a request and its answer crypto/tls is as good.
+// saving. Use [Conn] for bulk streams, and [Out] for the large answers of a web server; for a request and a small answer crypto/tls is as good.
 package tlsbatch
 
 import (
-	"cmp"
 	"crypto/tls"
 	"encoding/binary"
 	"errors"
@@ -17,7 +16,6 @@ import (
 const (
 	recordHeader = 5                // bytes
 	wireIn       = 128 << 10        // bytes that one system call may read
-	wireOut      = 160<<10 + 8<<10  // bytes that one system call may write: 160 KiB as records
 	recordPlain  = 16 << 10         // payload bytes of a record
 	batchLeast   = recordPlain + 1  // bytes from which on a write makes several records
 	batchMost    = 10 * recordPlain // bytes whose records fit wireOut
@@ -31,12 +29,12 @@ type Conn struct {
 }
 
 func Client(c net.Conn, config *tls.Config) *Conn {
-	w := &wire{Conn: c}
+	w := &wire{Out: Out{Conn: c}}
 	return &Conn{Conn: tls.Client(w, config), wire: w}
 }
 
 func Server(c net.Conn, config *tls.Config) *Conn {
-	w := &wire{Conn: c}
+	w := &wire{Out: Out{Conn: c}}
 	return &Conn{Conn: tls.Server(w, config), wire: w}
 }
 
@@ -70,9 +68,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 	sent := 0
 	for sent < len(p) {
 		n := min(len(p)-sent, batchMost)
-		c.wire.hold()
-		_, err := c.Conn.Write(p[sent : sent+n])
-		if err = cmp.Or(err, c.wire.flush()); err != nil {
+		if err := c.wire.Together(func() error { _, err := c.Conn.Write(p[sent : sent+n]); return err }); err != nil {
 			return sent, err
 		}
 		sent += n
@@ -84,13 +80,11 @@ func (c *Conn) Write(p []byte) (int, error) {
 func (c *Conn) WriteBatch(write func(io.Writer) error) error {
 	c.batches.Lock()
 	defer c.batches.Unlock()
-	c.wire.hold()
-	err := write(c.Conn)
-	return cmp.Or(err, c.wire.flush())
+	return c.wire.Together(func() error { return write(c.Conn) })
 }
 
 type wire struct {
-	net.Conn
+	Out
 	cut atomic.Bool // the connection ended
 
 	// For the reader. TLS gets one record's header and then its body, so that crypto/tls buffers nothing of the next record.
@@ -100,17 +94,9 @@ type wire struct {
 	header [recordHeader]byte
 	had    int // bytes of the header passed on
 	left   int // bytes of the body not yet passed on
-
-	mu      sync.Mutex
-	holding bool
-	out     []byte
-	failed  error
 }
 
-var (
-	wireIns  = sync.Pool{New: func() any { return new([wireIn]byte) }}
-	wireOuts = sync.Pool{New: func() any { return new([wireOut]byte) }}
-)
+var wireIns = sync.Pool{New: func() any { return new([wireIn]byte) }}
 
 // Read returns bytes of one record.
 func (w *wire) Read(p []byte) (int, error) {
@@ -158,50 +144,4 @@ func (w *wire) ready() bool {
 	have := w.to - w.from
 	return w.left == 0 && w.had == 0 && have >= recordHeader &&
 		have >= recordHeader+int(binary.BigEndian.Uint16(w.in[w.from+3:]))
-}
-
-// hold buffers writes until flush.
-func (w *wire) hold() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.holding = true
-	w.out = wireOuts.Get().(*[wireOut]byte)[:0]
-}
-
-func (w *wire) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.failed != nil {
-		return 0, w.failed
-	}
-	if len(w.out)+len(p) > cap(w.out) {
-		if err := w.drain(); err != nil {
-			return 0, err
-		}
-	}
-	if w.holding && len(p) <= cap(w.out) {
-		w.out = append(w.out, p...)
-		return len(p), nil
-	}
-	return w.Conn.Write(p)
-}
-
-// drain sends the buffered writes. w.mu is held.
-func (w *wire) drain() error {
-	if len(w.out) == 0 {
-		return w.failed
-	}
-	_, w.failed = w.Conn.Write(w.out) // after a partial record the connection is unusable
-	w.out = w.out[:0]
-	return w.failed
-}
-
-// flush sends the buffered writes and stops buffering.
-func (w *wire) flush() error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	err := w.drain()
-	wireOuts.Put((*[wireOut]byte)(w.out[:wireOut]))
-	w.out, w.holding = nil, false
-	return err
 }

@@ -140,7 +140,7 @@ func TestCutIsNoEnd(t *testing.T) {
 func FuzzWire(f *testing.F) {
 	f.Add([]byte{22, 3, 1, 0, 2, 1, 1, 23, 3, 3, 0xff, 0xff, 1})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		w := &wire{Conn: readOnly{from: bytes.NewReader(data)}}
+		w := &wire{Out: Out{Conn: readOnly{from: bytes.NewReader(data)}}}
 		var got []byte
 		for p := make([]byte, 7); ; {
 			w.ready()

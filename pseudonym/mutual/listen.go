@@ -9,6 +9,7 @@ import (
 
 	"heddle/internal/connlimit"
 	"heddle/internal/netutil"
+	"heddle/internal/tlsbatch"
 	"heddle/pseudonym"
 )
 
@@ -17,7 +18,7 @@ const handshakeFor = 10 * time.Second
 
 // held is the connection below TLS.
 type held struct {
-	net.Conn
+	tlsbatch.Out
 	from  *Server
 	label pseudonym.Label // empty until the handshake succeeded; from.mu guards it
 	once  sync.Once
@@ -38,6 +39,9 @@ func (h *held) Close() error {
 	return h.Conn.Close()
 }
 
+// Below returns what is below the TLS of a connection of a [Server].
+func Below(c *tls.Conn) *tlsbatch.Out { return &c.NetConn().(*held).Out }
+
 // Serve takes connections until ctx ends. It passes those whose handshake succeeded to handle, in a goroutine of its own, which has to
 // close them. They also end when their pseudonym does. places bounds what strangers take.
 func (s *Server) Serve(ctx context.Context, l net.Listener, places *connlimit.Places, handle func(*tls.Conn, *Entry)) error {
@@ -46,7 +50,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, places *connlimit.Pl
 		go func() {
 			place := places.Enter(raw)
 			ctx, ended := context.WithCancel(ctx)
-			h := &held{Conn: place, from: s, ended: ended}
+			h := &held{Out: tlsbatch.Out{Conn: place}, from: s, ended: ended}
 			c := tls.Server(h, config)
 			e, err := s.admit(ctx, c, h)
 			if err != nil {

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"heddle/internal/tlsbatch"
 )
 
 // slowly sends one byte each second, after so many at once.
@@ -50,7 +52,7 @@ func TestSlowHandshake(t *testing.T) {
 				client <- tls.Client(&slowly{near, atOnce}, alice.config).Handshake()
 			}()
 			begin := time.Now()
-			h := &held{Conn: far, from: s, ended: func() {}}
+			h := &held{Out: tlsbatch.Out{Conn: far}, from: s, ended: func() {}}
 			conn := tls.Server(h, s.Config())
 			if _, err := s.admit(t.Context(), conn, h); err == nil || time.Since(begin) != handshakeFor {
 				t.Errorf("%s: %v after %v", name, err, time.Since(begin))

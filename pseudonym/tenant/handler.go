@@ -7,6 +7,7 @@ import (
 	"net/http/httputil"
 	"strings"
 
+	"heddle/internal/tlsbatch"
 	"heddle/internal/upstream"
 	"heddle/pseudonym"
 	"heddle/pseudonym/mutual"
@@ -22,13 +23,14 @@ type handler struct {
 	inside  *inside // how a site in this process is reached
 	to      *httputil.ReverseProxy
 	hides   *defence.Defence // may be nil
+	places  chan struct{}    // of those that write together
 }
 
 // entryKey is the key of the context's value that has the pseudonym of a request.
 type entryKey struct{}
 
 func newHandler(o Options, names *mutual.Server, hosts func(site string) bool) *handler {
-	h := &handler{names: names, zone: o.Zone, hosts: hosts, rewrite: o.Rewrite, inside: newInside()}
+	h := &handler{names: names, zone: o.Zone, hosts: hosts, rewrite: o.Rewrite, inside: newInside(), places: make(chan struct{}, largeBuffers)}
 	way := newTransport()
 	if o.Site != nil {
 		way.DialContext = h.inside.dial
@@ -88,7 +90,10 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// By HTTP/1.1 the server of net/http reads and closes the body when an answer begins, while the proxy still passes it on: the
 	// site's server would lose a part of an upload that it answers early, and the client an answer that comes at the upload's end.
 	way := http.NewResponseController(w)
-	_ = way.EnableFullDuplex() // HTTP/2 always is
+	_ = way.EnableFullDuplex()                                                               // HTTP/2 always is
+	if below, is := r.Context().Value(belowKey{}).(*tlsbatch.Out); is && r.ProtoMajor == 1 { // a write of HTTP/2 may wait until the client takes more
+		w = together{w, below, h.places}
+	}
 	w = final{w}
 	r = r.WithContext(context.WithValue(r.Context(), entryKey{}, e))
 	if r.ContentLength != 0 {

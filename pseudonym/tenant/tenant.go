@@ -130,7 +130,7 @@ func (s *Sidecar) serve(ctx context.Context, l net.Listener) error {
 	if s.o.Site != nil {
 		defer s.site.inside.serve(s.o.Site)()
 	}
-	web := &http.Server{Handler: s.site, TLSConfig: &tls.Config{NextProtos: []string{"h2", "http/1.1"}},
+	web := &http.Server{Handler: s.site, ConnContext: withBelow, TLSConfig: &tls.Config{NextProtos: []string{"h2", "http/1.1"}},
 		ReadHeaderTimeout: s.headerFor, IdleTimeout: idleFor, MaxHeaderBytes: mostHeader, ErrorLog: slog.NewLogLogger(s.o.Log.Handler(), slog.LevelDebug)}
 	ended := make(chan error, 1)
 	go func() {
