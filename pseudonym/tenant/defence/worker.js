@@ -14,12 +14,13 @@ self.addEventListener('install', () => self.skipWaiting())
 self.addEventListener('activate', (event) => event.waitUntil(self.registration.navigationPreload.enable().then(() => self.clients.claim())))
 self.addEventListener('fetch', (event) => {
   const request = event.request
-  if (new URL(request.url).pathname === PLAIN) {
+  const { origin, pathname } = new URL(request.url)
+  if (pathname === PLAIN) {
     event.respondWith(plain(event))
     return
   }
   const live = (request.headers.get('accept') ?? '').includes('text/event-stream')
-  if (request.method !== 'GET' || new URL(request.url).origin !== self.location.origin || request.headers.has('range') || live) return
+  if (request.method !== 'GET' || origin !== self.location.origin || request.headers.has('range') || live) return
   const page = pageOf(event.resultingClientId || event.clientId)
   page.open++
   event.respondWith(load(page, request, request.mode === 'navigate' && event.preloadResponse).finally(() => page.open--))
@@ -103,19 +104,34 @@ function digits(number) {
   return String(number).padStart(4, '0')
 }
 
+const HEX = Array.from({ length: 256 }, (_, b) => b.toString(16).padStart(2, '0'))
+const random = new Uint8Array(1024)
+let used = random.length
+
+// draws returns so many random bytes. It gets many at once, since the cost is that of the call.
+function draws(count) {
+  if (used + count > random.length) {
+    crypto.getRandomValues(random)
+    used = 0
+  }
+  return random.subarray(used, used += count)
+}
+
 function newID() {
-  return [...crypto.getRandomValues(new Uint8Array(16))].map((b) => b.toString(16).padStart(2, '0')).join('')
+  let id = ''
+  for (const b of draws(16)) id += HEX[b]
+  return id
 }
 
 // load returns what the site's server answered. It follows redirects within the site itself: a browser would fetch what they lead to whole. preload is
 // of a page or frame that opens: the browser's own request, which shows the sidecar whether another site leads here. What the worker asks for would
 // look like the site's own.
 async function load(page, request, preload, url = request.url, hops = 0) {
-  const all = await pieces(page, request, preload, url)
-  const strange = all.find((p) => p.response)
+  const { here, others } = await pieces(page, request, preload, url)
+  const strange = here.find((p) => p.response)
   if (strange) return strange.response
-  const stream = all.find((p) => p.rest)
-  const { status, headers } = (stream ?? all[0]).meta
+  const stream = here.find((p) => p.rest)
+  const { status, headers } = (stream ?? here[0]).meta
   const location = headers.find(([name]) => name.toLowerCase() === 'location')
   if ([301, 302, 303, 307, 308].includes(status) && location) {
     const next = new URL(location[1], url)
@@ -124,39 +140,55 @@ async function load(page, request, preload, url = request.url, hops = 0) {
   }
   const encoded = headers.some(([name, value]) => name.toLowerCase() === 'content-encoding' && value.toLowerCase() === 'gzip')
   // As a stream it reaches the page without the browser's process, where blobs and buffers are kept.
-  let body = stream ? stream.rest : new ReadableStream({ start(to) { for (const p of all) to.enqueue(p.content); to.close() } })
+  let body = stream ? stream.rest : new ReadableStream({
+    async start(to) {
+      for (const p of here) to.enqueue(p.content)
+      for (const p of await others) to.enqueue(p.content) // an answer that is no piece has no content, with which the body breaks off
+      to.close()
+    },
+  })
   if (encoded) body = body.pipeThrough(new DecompressionStream('gzip'))
   const bodiless = [101, 204, 205, 304].includes(status)
   return new Response(bodiless ? null : body, { status, headers: headers.filter(([name]) => name.toLowerCase() !== 'content-encoding') })
 }
 
-// pieces fetches all pieces of an object. The first one is all of preload, whose sidecar drew the number.
+// pieces fetches all pieces of an object: those that are here, and a promise of the others. The first one is all of preload, whose sidecar drew the
+// number. A page opens with it, and its others come meanwhile.
 async function pieces(page, request, preload, url) {
   let [id, count] = [newID(), UNITS ? 0 : draw()]
-  const some = (from, to) => Promise.all(Array.from({ length: to - from }, (_, i) => piece(page, ask(request, url, id, count, from + i))))
-  if (!preload && !UNITS) return some(0, count)
+  const ask = asker(request, url)
+  const some = (from, to) => Promise.all(Array.from({ length: to - from }, (_, i) => piece(page, ask(`${id} ${count} ${digits(from + i)}`))))
+  if (!preload && !UNITS) return { here: await some(0, count), others: [] }
   const [first] = preload ? [await piece(page, preload)] : await some(0, 1)
-  if (first.response || first.rest) return [first]
+  if (first.response || first.rest) return { here: [first], others: [] }
   if (preload) [id, count] = [first.load[0], Number(first.load[1])]
-  if (UNITS !== !count) return [{ response: new Response('the page defence of this site is another one now; load this page again', { status: 400 }) }]
-  return [first, ...await some(1, UNITS ? first.units : count)]
+  if (UNITS !== !count) return { here: [{ response: new Response('the page defence of this site is another one now; load this page again', { status: 400 }) }] }
+  const others = some(1, UNITS ? first.units : count)
+  if (!preload) return { here: [first, ...await others], others: [] }
+  page.open++ // it has not loaded before
+  const done = () => page.open--
+  others.then(done, done)
+  return { here: [first], others }
 }
 
 // draw returns a number of pieces, each as likely as any other.
 function draw() {
   for (;;) {
-    const [byte] = crypto.getRandomValues(new Uint8Array(1))
+    const [byte] = draws(1)
     if (byte < 256 - (256 % MOST)) return 1 + (byte % MOST)
   }
 }
 
-// ask fetches one piece of an object.
-function ask(request, url, id, count, index) {
-  const headers = new Headers(request.headers)
-  headers.set(HEADER, `${id} ${count} ${digits(index)} ${request.mode} ${request.destination || 'empty'}`)
-  return fetch(url, {
+// asker returns what fetches one piece of an object. It reads the request once for all of them, since the browser computes each property anew.
+function asker(request, url) {
+  const headers = new Headers(request.headers), purpose = `${request.mode} ${request.destination || 'empty'}`
+  const how = {
     headers, credentials: 'same-origin', cache: 'no-store', redirect: 'manual', referrer: request.referrer, referrerPolicy: request.referrerPolicy, signal: request.signal,
-  })
+  }
+  return (which) => {
+    headers.set(HEADER, `${which} ${purpose}`) // fetch takes a copy
+    return fetch(url, how)
+  }
 }
 
 // piece is what the answer to a request for one has.
@@ -175,8 +207,9 @@ async function piece(page, answer) {
 // the response. Without an answer, since the browser asked for nothing itself, the page does not open.
 async function read(page, response) {
   if (!response) return { response: Response.error() }
-  if (!response.headers.has(HEADER)) return { response }
-  const units = Number(response.headers.get(HEADER))
+  const header = response.headers.get(HEADER)
+  if (header === null) return { response }
+  const units = Number(header)
   const [largest, most, number] = (response.headers.get(PAGE) ?? '0 0 0').split(' ').map(Number)
   if (number) {
     Object.assign(page, { largest, most, number })
@@ -193,8 +226,10 @@ async function read(page, response) {
   return { meta: parse(new Uint8Array(all, 8, from - 8)), content: new Uint8Array(all, from, view.getUint32(4)), units, load: (response.headers.get(LOAD) ?? '').split(' ') }
 }
 
+const decoder = new TextDecoder()
+
 function parse(text) {
-  return JSON.parse(new TextDecoder().decode(text))
+  return JSON.parse(decoder.decode(text))
 }
 
 // Input reads from a stream.
