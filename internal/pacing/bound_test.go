@@ -1,10 +1,19 @@
 package pacing
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
 
 func TestBound(t *testing.T) {
 	const rate = 1000
 	lossy := sample{delivered: rate, sent: 100, lost: 10}
+	// What a kernel says of a program that wrote little before, in round trips of a tenth of a second.
+	little := sample{rtt: time.Second / 10, least: time.Second / 10, delivered: rate, segment: 1000}
+	burst, free, queued := little, little, little
+	burst.sent, burst.lost = 60, 10
+	free.sent = fullRound
+	queued.sent, queued.rtt = fullRound, little.least*5/4
 	for _, c := range []struct {
 		name   string
 		rounds []sample // sent and lost are those of the round
@@ -20,12 +29,17 @@ func TestBound(t *testing.T) {
 		{"a full round", []sample{lossy, {delivered: rate, sent: fullRound}}, 1250 + 78},
 		{"an idle round", []sample{lossy, {delivered: rate, sent: fullRound - 1}}, 1250},
 		{"losses again", []sample{lossy, {delivered: 1200, sent: 100}, lossy}, 1500},
+		{"a burst after little", []sample{burst}, 100_000 + 25_000},
+		{"a full round without a queue", []sample{burst, free}, 125_000 + 31_250},
+		{"a full round with a queue", []sample{burst, queued}, 125_000 + 7_812},
 		{"no overflow", []sample{{delivered: 1 << 40, sent: 100, lost: 10}}, most},
 	} {
 		var b bound
 		var total sample
 		for _, s := range c.rounds {
-			total.delivered, total.sent, total.lost = s.delivered, total.sent+s.sent, total.lost+s.lost
+			sent, lost := total.sent+s.sent, total.lost+s.lost
+			total = s
+			total.sent, total.lost = sent, lost
 			before := b.rate
 			if changed := b.take(total); changed != (b.rate != before) {
 				t.Errorf("%s: the bound went from %d to %d: changed %v", c.name, before, b.rate, changed)

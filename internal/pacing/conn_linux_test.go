@@ -99,7 +99,7 @@ func TestKernel(t *testing.T) {
 	echo(t, c, 1000)
 	of(t, c, func(fd int) error {
 		s, err := ask(uintptr(fd))
-		if s.rtt <= 0 || s.delivered == 0 || s.sent < 2 || s.lost != 0 || s.segment < 500 {
+		if s.rtt <= 0 || s.least <= 0 || s.delivered == 0 || s.sent < 2 || s.lost != 0 || s.segment < 500 {
 			t.Errorf("the kernel says %+v", s)
 		}
 		return err

@@ -18,7 +18,7 @@ func ask(fd uintptr) (sample, error) {
 		return sample{}, err
 	}
 	return sample{rtt: time.Duration(i.Rtt) * time.Microsecond, delivered: i.Delivery_rate, sent: i.Data_segs_out, lost: i.Total_retrans,
-		inFlight: i.Unacked, segment: i.Snd_mss}, nil
+		inFlight: i.Unacked, segment: i.Snd_mss, least: time.Duration(i.Min_rtt) * time.Microsecond}, nil
 }
 
 // limit bounds the rate in bytes per second.
