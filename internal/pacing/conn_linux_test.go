@@ -155,3 +155,23 @@ func TestLeast(t *testing.T) {
 		t.Errorf("after them it wants %d bytes", n)
 	}
 }
+
+func TestKernelFlow(t *testing.T) {
+	c := dial(t, "bbr")
+	echo(t, c, 1000)
+	echo(t, c, 1000)
+	var all Shares
+	m := all.Join("link", c)
+	defer m.Leave()
+	f, err := m.ask()
+	if err != nil || f.rtt <= 0 || f.least <= 0 || f.least > f.rtt*10 || f.arrived < 2 || f.sent < 2 || f.lost != 0 || f.segment < 500 || f.window < 2 || f.out != 0 || f.speed() <= 0 {
+		t.Errorf("the kernel says %+v, %v", f, err)
+	}
+	turn := m.Begin()
+	defer turn.End()
+	turn.Wait(1000) // nothing is under way
+	c.Close()
+	if _, err := m.ask(); err == nil {
+		t.Error("the kernel knows a closed connection")
+	}
+}
