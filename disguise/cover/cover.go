@@ -25,11 +25,12 @@ type Gauge interface {
 	Feed
 	// Waiting returns how many bytes of blocks the next Fill could send. Unlike Wait it does not claim them for this connection.
 	Waiting() int
-	// Reserve notes that what this connection is sending has room for so many bytes more, or fewer, which the next calls of Fill
-	// will fill. It returns how many bytes wait beyond the room that all connections of the link have.
-	Reserve(room int) (beyond int)
+	// Taken returns how many bytes of the stream arrived on the connection.
+	Taken() uint64
 	// Path names the path by which the connection leaves. It returns "" if the path is not known.
 	Path() string
+	// Route is the same for all connections of a link by one path. It returns nil if the path is not known.
+	Route() any
 }
 
 // ErrForeign says that a datagram holds nothing of the link. Anybody may send some, so they show nothing of the peer.

@@ -68,7 +68,6 @@ type Conn struct {
 	woken    time.Time
 	claim    int // bytes of it that others leave
 	claimEnd time.Time
-	reserved int    // room for bytes in what it is sending
 	path     string // by which it leaves
 	route    *route // nil without a path
 	count    counters
@@ -143,20 +142,11 @@ func (c *Conn) Waiting() int {
 	return c.owed() + c.share(now, false)
 }
 
-// Reserve notes room in what the connection is sending. See [cover.Gauge].
-func (c *Conn) Reserve(room int) (beyond int) {
-	l := c.l
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	c.reserved += room
-	if c.check() != nil || l.over {
-		return 0
-	}
-	beyond = c.owed() + c.share(time.Now(), false)
-	for _, o := range l.conns {
-		beyond -= o.reserved
-	}
-	return max(0, beyond)
+// Taken returns how many bytes of the stream arrived on the connection. See [cover.Gauge].
+func (c *Conn) Taken() uint64 {
+	c.l.mu.Lock()
+	defer c.l.mu.Unlock()
+	return c.count.Received
 }
 
 // Path names the path that [Conn.Via] named.
@@ -164,6 +154,16 @@ func (c *Conn) Path() string {
 	c.l.mu.Lock()
 	defer c.l.mu.Unlock()
 	return c.path
+}
+
+// Route is what the connections of the path share. See [cover.Gauge].
+func (c *Conn) Route() any {
+	c.l.mu.Lock()
+	defer c.l.mu.Unlock()
+	if c.route == nil {
+		return nil
+	}
+	return c.route
 }
 
 // silence notes that the cover sends no more on this connection. It may still receive.

@@ -30,41 +30,28 @@ func TestConnectionsShareWhatWaits(t *testing.T) {
 	})
 }
 
-// Room that one connection reserves is not for what others say that waits. It is free again when the connection leaves.
-func TestReserve(t *testing.T) {
+// Connections by one path have a route in common, and no other ones do.
+func TestRoute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		l, _, _ := w.open(line{delay: 40 * time.Millisecond, size: func(int) int { return 10_000 }, every: 20 * time.Millisecond})
 		defer w.finish()
-		time.Sleep(5 * time.Second)
-		var conns []*Conn
-		for range 2 {
+		time.Sleep(time.Second)
+		var all []*Conn
+		for _, path := range []string{"dsl", "", "lte", "dsl"} {
 			c, err := l.Join([]byte{1}, false)
 			if err != nil {
 				t.Fatal(err)
 			}
-			conns = append(conns, c)
+			c.Via(path)
+			all = append(all, c)
 		}
-		a, b := conns[0], conns[1]
-		exchanged := make(chan struct{})
-		go func() {
-			defer close(exchanged)
-			exchange(t, l, w.other(), content(3_000_000, 1), content(1000, 2))
-		}()
-		synctest.Wait()
-		all := b.Reserve(0)
-		if waiting := b.Waiting(); all < 150_000 || all > waiting {
-			t.Fatalf("%d bytes wait, and %d for others", waiting, all)
+		if all[0].Route() == nil || all[0].Route() != all[3].Route() || all[1].Route() != nil || all[2].Route() == all[0].Route() {
+			t.Errorf("the routes are %p, %v, %p and %p", all[0].Route(), all[1].Route(), all[2].Route(), all[3].Route())
 		}
-		for _, test := range []struct{ room, beyond int }{{100_000, all - 100_000}, {1 << 20, 0}, {-1 << 20, all - 100_000}} {
-			if a.Reserve(test.room); b.Reserve(0) != test.beyond {
-				t.Errorf("with room for %d bytes more, %d wait for others, want %d", test.room, b.Reserve(0), test.beyond)
-			}
+		for _, c := range all {
+			c.Leave(nil)
 		}
-		if a.Leave(nil); b.Reserve(0) != all {
-			t.Errorf("after it left, %d wait for others, want %d", b.Reserve(0), all)
-		}
-		b.Leave(nil)
-		<-exchanged
+		exchange(t, l, w.other(), content(1000, 1), content(1000, 2))
 	})
 }

@@ -24,7 +24,6 @@ type Feed struct {
 	ended    error
 	wake     chan struct{} // closed at each change
 	unusable int
-	reserved int
 }
 
 // A block has the overhead of a real one with the offset of its data. The smallest one has no room for an offset.
@@ -123,18 +122,18 @@ func (f *Feed) Waiting() int {
 	return len(f.out) + overhead
 }
 
-// Reserve implements [cover.Gauge].
-func (f *Feed) Reserve(room int) (beyond int) {
+// Taken implements [cover.Gauge].
+func (f *Feed) Taken() uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.reserved += room; len(f.out) == 0 {
-		return 0
-	}
-	return max(0, len(f.out)+overhead-f.reserved)
+	return uint64(len(f.in))
 }
 
 // Path implements [cover.Gauge]. The path is not known.
 func (f *Feed) Path() string { return "" }
+
+// Route implements [cover.Gauge].
+func (f *Feed) Route() any { return nil }
 
 // Fill implements [cover.Feed].
 func (f *Feed) Fill(b []byte) (useful int, err error) {

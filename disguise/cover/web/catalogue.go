@@ -30,6 +30,7 @@ type item struct {
 	sealed    bool // inside TLS: blocks take the place of whole bodies for clients
 	live      bool // a script fetches it, and may do so again
 	cost      int  // bytes of one exchange on the wire, about
+	grown     int  // bytes of the answer with all that it hides, about
 	packed    func() []byte
 	wire      func() int   // the size of the body on the wire, inside TLS, about
 	sizes     func() []int // that visitors get of it
@@ -137,6 +138,7 @@ func newItem(number int, o *site.Object, pinned bool, given site.Tokens) *item {
 	if it.answer = carrier.For(o.Type); it.answer != nil && o.Fresh() != "" && !pinned && o.Status == http.StatusOK {
 		it.down = it.answer.Capacity(o.Body)
 	}
+	it.grown = len(o.Body) + carrier.Growth(o.Type, it.down)
 	it.live = o.Fresh() != "" && (o.Method == "POST" || strings.HasSuffix(o.Type, "json"))
 	it.packed = sync.OnceValue(func() []byte { return pack(o.Body) })
 	return it

@@ -8,14 +8,13 @@ import (
 	"time"
 
 	"heddle/internal/draw"
+	"heddle/internal/pacing"
 )
 
 const (
 	// hiddenPart is how many bytes are drawn at a time, and mostPart how many are if the reader has room for them.
 	hiddenPart = 4 << 10
 	mostPart   = 16 << 10
-	// mostRoom is how much an answer soon carries at most, in bytes: a connection among others is no faster.
-	mostRoom = 32 << 10
 	// leastPart is how many bytes are worth a part, once it waited for more of them for shortPause.
 	leastPart  = 512
 	shortPause = 20 * time.Millisecond
@@ -34,18 +33,24 @@ type hiding struct {
 	blocks bool // go on
 	ours   bool // there were some
 	left   int  // bytes that are not drawn yet
-	room   int  // bytes of them of which the link knows that they will carry what waits
 	ready  []byte
 	drawn  []byte // all so far, if the answer is remembered
 
+	turn    turn          // among the answers of the link
 	pauses  time.Duration // how long the answer may yet wait for more to carry
 	least   int           // bytes that end a pause before its end
 	pauseAt int           // how many bytes come after the place where a stranger's answer waits
 }
 
+// turn is the turn of an answer: a [pacing.Turn], which is nil for one that never waits.
+type turn interface {
+	Wait(bytes int)
+	End()
+}
+
 // hide returns what the answer to a request hides. A request with tokens gets the same within its validity. The caller closes it.
 func (v *visitor) hide(it *item, key requestKey, tokens bool) io.ReadCloser {
-	h := &hiding{v: v, object: it.number, left: it.down}
+	h := &hiding{v: v, object: it.number, left: it.down, turn: (*pacing.Turn)(nil)}
 	if it.carries() > 0 && !v.sealed {
 		v.mu.Lock()
 		h.head, h.number = v.feed != nil, v.payloads
@@ -65,6 +70,7 @@ func (v *visitor) hide(it *item, key requestKey, tokens bool) io.ReadCloser {
 	default:
 		h.pauses, h.pauseAt = it.stranger(), draw.Below(it.down)
 	}
+	h.turn = v.turn(it)
 	_, _ = rand.Read(h.seed[:]) // it never fails
 	h.random = mrand.NewChaCha8(h.seed)
 	return h
@@ -88,7 +94,7 @@ func (h *hiding) draw(n int) {
 	if h.left < n+leastBlock {
 		n = h.left
 	}
-	h.pause(n)
+	h.wait(n)
 	part := make([]byte, n)
 	h.left -= n
 	if !h.head && !h.blocks || !h.fill(part) {
@@ -97,6 +103,17 @@ func (h *hiding) draw(n int) {
 	h.ready = part
 	if h.key != nil {
 		h.drawn = append(h.drawn, part...)
+	}
+}
+
+// wait waits until a part is worth sending, and should leave. Another answer may take what it waits for meanwhile.
+func (h *hiding) wait(bytes int) {
+	for {
+		h.pause(bytes)
+		h.turn.Wait(bytes + bytes/4) // with what the object has besides
+		if !h.head && !h.blocks || h.pauses <= 0 || h.v.waiting() >= min(bytes, h.least) {
+			return
+		}
 	}
 }
 
@@ -191,29 +208,18 @@ func (h *hiding) fill(part []byte) bool {
 		h.v.leave()
 		return false
 	}
-	held := h.reserve(h.left)
 	if h.head {
 		h.v.heads.next = h.number
-		h.v.heads.seal(h.object, part, head{uint32(min(held, 1<<31)), useful > 0})
+		h.v.heads.seal(h.object, part, head{uint32(min(h.v.feed.Waiting(), 1<<31)), useful > 0})
 	}
 	h.head, h.blocks, h.ours = false, true, true
 	return true
 }
 
-// reserve tells the link how much of what waits the answer will soon carry. It returns how much waits for other answers. h.v.mu is held.
-func (h *hiding) reserve(room int) (held int) {
-	more := min(room, mostRoom) - h.room
-	h.room += more
-	return h.v.feed.Reserve(more)
-}
-
 // Close remembers the answer. What did not go out is random.
 func (h *hiding) Close() error {
-	h.v.mu.Lock()
-	if h.room > 0 && h.v.feed != nil {
-		h.reserve(0)
-	}
-	h.v.mu.Unlock()
+	h.turn.End()
+	h.turn = (*pacing.Turn)(nil)
 	if h.key == nil {
 		return nil
 	}

@@ -460,14 +460,14 @@ func FuzzParts(f *testing.F) {
 		on.visit = v
 		tab := &tab{factory: &on, view: &view{}, feed: newVeiled(1, 2), parts: order{most: mostEarly}}
 		it := &flight{item: client.items[number]}
-		v.flights, v.asked = 1, it.carries()
+		v.leaves(it, true, time.Now())
 		r := &http.Response{StatusCode: 200, Header: http.Header{}, ContentLength: int64(len(body)), Body: io.NopCloser(strings.NewReader(body))}
 		ours, _ := tab.takeParts(it, r)
 		if ours && !strings.HasPrefix(body, mark) {
 			t.Error("a body without the mark is taken")
 		}
-		if v.done(tab.view, it, false); v.asked != 0 || v.flights != 0 || it.arrived > it.carries() {
-			t.Errorf("%d bytes are asked for, and %d arrived", v.asked, it.arrived)
+		if v.done(tab.view, it, false); v.asked() != 0 || len(v.going) != 0 || it.arrived > it.carries() {
+			t.Errorf("%d bytes are asked for, and %d arrived", v.asked(), it.arrived)
 		}
 	})
 }

@@ -70,6 +70,9 @@ type visitor struct {
 	units order        // of requests
 	parts uint32       // of answers so far
 
+	conn   net.Conn       // nil inside TLS
+	member *pacing.Member // of the link's connections; nil for strangers
+
 	sending chan struct{} // held by the answer that sends a part
 	useful  time.Time     // when one last carried more than padding; who sends guards it
 }
@@ -81,6 +84,24 @@ func (v *visitor) welcome(feed cover.Gauge, g *guest) {
 		v.mark = g.marks.behind
 		v.known(g)
 	}
+	v.share()
+}
+
+// share lets the connection of a client share a window with others of its link. v.mu is held.
+func (v *visitor) share() {
+	if v.feed != nil && v.conn != nil && v.member == nil {
+		v.member = v.shares.Join(v.feed.Route(), v.conn)
+	}
+}
+
+// turn returns the turn of an answer that carries much.
+func (v *visitor) turn(it *item) *pacing.Turn {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if it.carries() < leastBulk {
+		return nil
+	}
+	return v.member.Begin()
 }
 
 // client reports whether the visitor is one.
@@ -101,12 +122,18 @@ func (f *factory) serve(ctx context.Context, c net.Conn, v *visitor) {
 	c = pacing.New(c)
 	if f.tls != nil {
 		c = tls.Server(c, f.tls)
+	} else { // inside TLS a client has one connection, mostly
+		v.mu.Lock()
+		v.conn = c
+		v.share()
+		v.mu.Unlock()
 	}
 	v.begin()
 	f.converse(ctx, c, v)
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.leave()
+	v.member.Leave()
 }
 
 func (v *visitor) begin() {

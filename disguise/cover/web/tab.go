@@ -206,7 +206,9 @@ type flight struct {
 	load    bool  // of the page, as it was recorded
 	useful  bool  // the request hides more than padding
 	said    *head // what the bridge says of the link; may be nil
-	arrived int   // bytes of blocks that are not asked for any more
+	arrived int   // bytes of blocks
+	padded  int   // bytes of them since the last ones of the stream
+	left    time.Time
 }
 
 // exchange fetches one item.
@@ -230,10 +232,12 @@ func (t *tab) exchange(s speaker, it *flight, hidden []byte) (err error) {
 	if err != nil {
 		return err
 	}
+	began := time.Now()
 	r, err := s.fetch(t.request(it, string(target), body, cookie))
 	if err != nil {
 		return err
 	}
+	t.visit.begins(time.Since(began))
 	defer r.Body.Close()
 	return t.answer(it, r)
 }
@@ -329,8 +333,8 @@ func (t *tab) takeBody(it *flight, body io.Reader) error {
 		}
 		if said, ok := t.heads.open(it.number, first); ok {
 			t.known, it.said = true, &said
-			t.visit.heard(it, said)
-			return t.takeBlocks(body)
+			t.visit.heard(said)
+			return t.takeBlocks(it, body)
 		}
 	}
 	_, err := io.Copy(io.Discard, body)
@@ -338,13 +342,18 @@ func (t *tab) takeBody(it *flight, body io.Reader) error {
 }
 
 // takeBlocks passes blocks on.
-func (t *tab) takeBlocks(in io.Reader) error {
-	b := make([]byte, partSize)
+func (t *tab) takeBlocks(it *flight, in io.Reader) error {
+	b, bytes, before := make([]byte, partSize), 0, t.feed.Taken()
 	for {
 		n, err := in.Read(b)
 		if n > 0 {
 			if t.broken == nil {
 				t.broken = t.feed.Take(b[:n])
+			}
+			if bytes += n; bytes >= hiddenPart {
+				now := t.feed.Taken()
+				t.visit.took(it, bytes, int(now-before))
+				bytes, before = 0, now
 			}
 			if t.broken != nil && t.urgent == 0 { // or else the bridge is yet to be told of the link's end
 				return t.broken

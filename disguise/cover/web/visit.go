@@ -16,9 +16,7 @@ type visit struct {
 	mu      sync.Mutex
 	views   []*view
 	cookies []*http.Cookie
-	flights int // requests on the way
-	held    int // bytes that the bridge held for the client when it last said so
-	asked   int // bytes that answers carry which the bridge has yet to fill
+	demand
 	backoff time.Duration
 	poll    time.Time     // when to ask the bridge whether it holds something
 	change  chan struct{} // closed at each change that others wait for
@@ -55,6 +53,8 @@ const (
 	mostPolled = 2
 	// leastBulk is from how many bytes on a client goes through pages rather than repeating what scripts fetch.
 	leastBulk = 16 << 10
+	// answersAtOnce is over how many answers what waits is spread: one connection is slow to begin, and many leave the end of each answer unused.
+	answersAtOnce = 3
 	// leastPromise is how much a connection fetches by a page that it opens, in bytes.
 	leastPromise = 64 << 10
 )
@@ -88,7 +88,7 @@ func (v *visit) leave(p *view) {
 		v.views = slices.Delete(v.views, i, i+1)
 	}
 	if len(v.views) == 0 {
-		v.held, v.asked = 0, 0
+		v.held, v.flow, v.run = 0, 0, 0
 	}
 	v.changed()
 }
@@ -106,11 +106,16 @@ func (v *visit) next(p *view, s sender, now time.Time) (out *flight, hidden []by
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	begun, known := s.met()
-	up, want := s.waiting(), v.held-v.asked-v.promised(p)
-	if !known && !v.sealed { // what is asked for as a stranger is lost
+	up, want := s.waiting(), v.held-v.promised(p)
+	switch {
+	case v.sealed:
+		want -= v.asked()
+	case known:
+		want += v.ahead(now) - v.expected(now)
+	default: // what is asked for as a stranger is lost
 		want = 0
 	}
-	polls := v.polls(p) && v.flights < mostPolled
+	polls := v.polls(p) && len(v.going) < mostPolled
 	due := polls && !now.Before(v.poll)
 	next, at := v.scheduled(p, want)
 	loads := next >= 0 && !now.Before(at)
@@ -129,7 +134,7 @@ func (v *visit) next(p *view, s sender, now time.Time) (out *flight, hidden []by
 		if due {
 			want = max(want, pollRoom)
 		}
-		if v.choose(p, out, up, want, next >= 0); out.item == nil {
+		if v.choose(p, out, up, want, next >= 0, now); out.item == nil {
 			return nil, nil, v.pause(p, false, next >= 0, at), nil
 		}
 		if polling {
@@ -137,12 +142,7 @@ func (v *visit) next(p *view, s sender, now time.Time) (out *flight, hidden []by
 			v.pollLater(now)
 		}
 	}
-	v.flights++
-	if known || v.sealed {
-		v.asked += out.carries()
-	} else {
-		out.arrived = out.carries()
-	}
+	v.leaves(out, known || v.sealed, now)
 	hidden, err = s.draw(out.item)
 	return out, hidden, nil, err
 }
@@ -229,7 +229,7 @@ type pause struct {
 }
 
 // choose makes a flight of what to fetch. It leaves the flight without an item if only loads help, of which one is scheduled. v.mu is held.
-func (v *visit) choose(p *view, out *flight, up, want int, scheduled bool) {
+func (v *visit) choose(p *view, out *flight, up, want int, scheduled bool, now time.Time) {
 	switch {
 	case p.page == nil:
 		v.open(p, out, want)
@@ -240,12 +240,12 @@ func (v *visit) choose(p *view, out *flight, up, want int, scheduled bool) {
 	case v.sealed && want >= leastBulk && up == 0:
 		return
 	case !v.sealed && want >= leastBulk:
-		i := v.fitting(p, want/len(v.views), max(2*want, leastPromise))
+		i := v.fitting(p, want/answersAtOnce+int(v.ran(now)))
 		if p.coming == nil && (i < 0 || v.short(p)) {
 			v.open(p, out, want)
 			return
 		}
-		if i >= 0 && (up <= v.items[p.rest[i].number].up() || v.flights > 0 && draw.Below(2) == 0) { // or else what goes up would wait for long
+		if i >= 0 && (up <= v.items[p.rest[i].number].up() || len(v.going) > 0 && draw.Below(2) == 0) { // or else what goes up would wait for long
 			v.take(p, i, out)
 			return
 		}
@@ -271,21 +271,16 @@ func (v *visit) short(p *view) bool {
 	return left < len(v.views)
 }
 
-// fitting returns which load of the page carries so many bytes with the least room to spare, or as many as any does. It returns -1 if no
-// load is worth a round trip, or all that are carry more than most. v.mu is held.
-func (v *visit) fitting(p *view, want, most int) (best int) {
-	best = -1
+// fitting returns which load of the page brings so many bytes at the least cost for each. It returns -1 if no load is worth a round trip. v.mu is held.
+func (v *visit) fitting(p *view, want int) (best int) {
+	best, least := -1, 0.0
 	for i, l := range p.rest {
-		n := v.items[l.number].carries()
-		if n > most || !slices.Contains(l.of.bulk, l.load) {
+		if !slices.Contains(l.of.bulk, l.load) {
 			continue
 		}
-		if best < 0 {
-			best = i
-			continue
-		}
-		if old := v.items[p.rest[best].number].carries(); old < want && n > old || n >= want && n < old {
-			best = i
+		it := v.items[l.number]
+		if price := float64(headersCost+roundCost+it.grown) / float64(min(it.carries(), max(want, leastBulk))); best < 0 || price < least {
+			best, least = i, price
 		}
 	}
 	return best
@@ -392,11 +387,10 @@ func (p *view) show(one *page) {
 func (v *visit) done(p *view, it *flight, failed bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.flights--
+	v.ends(it)
 	if it.load {
 		p.loading--
 	}
-	v.asked -= it.carries() - it.arrived
 	if it.opens {
 		if p.coming = nil; !failed {
 			p.show(it.from)
@@ -415,11 +409,9 @@ func (v *visit) pollLater(now time.Time) {
 }
 
 // heard notes what the bridge said when it filled an answer.
-func (v *visit) heard(it *flight, said head) {
+func (v *visit) heard(said head) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.asked -= it.carries() - it.arrived
-	it.arrived = it.carries()
 	v.held = int(said.held)
 	v.changed()
 }
@@ -430,7 +422,6 @@ func (v *visit) got(p *view, it *flight, bytes int, said head) {
 	defer v.mu.Unlock()
 	bytes = min(bytes, it.carries()-it.arrived)
 	it.arrived += bytes
-	v.asked -= bytes
 	v.held = int(said.held)
 	if said.useful {
 		it.useful = true

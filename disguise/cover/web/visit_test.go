@@ -381,8 +381,8 @@ func TestJoinsAPage(t *testing.T) {
 	}
 	for i, want := range []string{"GET", "POST", "POST"} {
 		one, _, _, err := f.visit.next(p, stranger{asked: i}, time.Now())
-		if err != nil || one == nil || one.Method != want || one.opens || one.carries() > 5000 || one.from != p.page || f.visit.asked != 0 {
-			t.Errorf("request %d is %+v, %v, for %d bytes", i, one, err, f.visit.asked)
+		if err != nil || one == nil || one.Method != want || one.opens || one.carries() > 5000 || one.from != p.page || f.visit.asked() != 0 {
+			t.Errorf("request %d is %+v, %v, for %d bytes", i, one, err, f.visit.asked())
 		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"heddle/disguise/cover"
 	"heddle/disguise/site"
 	"heddle/internal/errhint"
+	"heddle/internal/pacing"
 	"heddle/path"
 )
 
@@ -59,6 +60,7 @@ type factory struct {
 	origin http.Handler // what is not the bridge's own; may be nil
 	desk   *desk        // behind another web server; else nil
 	*secure
+	shares *pacing.Shares // of windows, by the clients' links
 }
 
 // New returns the factory of the cover http for the setting "site".
@@ -93,7 +95,7 @@ func newFactory(s *site.Site, o cover.Options, number byte) (*factory, error) {
 		return nil, err
 	}
 	f := &factory{catalogue: c, number: number, life: o.Life, agent: cmp.Or(o.Args["agent"], agent), seen: newAnswers(), visit: newVisit(c), quiet: quietOf(o.Seed),
-		binding: newBinding(o.Seed), secure: &secure{}}
+		binding: newBinding(o.Seed), secure: &secure{}, shares: &pacing.Shares{}}
 	if o.Front.Origin != nil {
 		f.origin = newOrigin(o.Front)
 		clear(f.plain) // the origin knows what it does with other queries
