@@ -127,11 +127,11 @@ function newID() {
 // of a page or frame that opens: the browser's own request, which shows the sidecar whether another site leads here. What the worker asks for would
 // look like the site's own.
 async function load(page, request, preload, url = request.url, hops = 0) {
-  const { here, others } = await pieces(page, request, preload, url)
-  const strange = here.find((p) => p.response)
+  const all = await pieces(page, request, preload, url)
+  const strange = all.find((p) => p.response)
   if (strange) return strange.response
-  const stream = here.find((p) => p.rest)
-  const { status, headers } = (stream ?? here[0]).meta
+  const stream = all.find((p) => p.rest)
+  const { status, headers } = (stream ?? all[0]).meta
   const location = headers.find(([name]) => name.toLowerCase() === 'location')
   if ([301, 302, 303, 307, 308].includes(status) && location) {
     const next = new URL(location[1], url)
@@ -140,35 +140,23 @@ async function load(page, request, preload, url = request.url, hops = 0) {
   }
   const encoded = headers.some(([name, value]) => name.toLowerCase() === 'content-encoding' && value.toLowerCase() === 'gzip')
   // As a stream it reaches the page without the browser's process, where blobs and buffers are kept.
-  let body = stream ? stream.rest : new ReadableStream({
-    async start(to) {
-      for (const p of here) to.enqueue(p.content)
-      for (const p of await others) to.enqueue(p.content) // an answer that is no piece has no content, with which the body breaks off
-      to.close()
-    },
-  })
+  let body = stream ? stream.rest : new ReadableStream({ start(to) { for (const p of all) to.enqueue(p.content); to.close() } })
   if (encoded) body = body.pipeThrough(new DecompressionStream('gzip'))
   const bodiless = [101, 204, 205, 304].includes(status)
   return new Response(bodiless ? null : body, { status, headers: headers.filter(([name]) => name.toLowerCase() !== 'content-encoding') })
 }
 
-// pieces fetches all pieces of an object: those that are here, and a promise of the others. The first one is all of preload, whose sidecar drew the
-// number. A page opens with it, and its others come meanwhile.
+// pieces fetches all pieces of an object. The first one is all of preload, whose sidecar drew the number.
 async function pieces(page, request, preload, url) {
   let [id, count] = [newID(), UNITS ? 0 : draw()]
   const ask = asker(request, url)
   const some = (from, to) => Promise.all(Array.from({ length: to - from }, (_, i) => piece(page, ask(`${id} ${count} ${digits(from + i)}`))))
-  if (!preload && !UNITS) return { here: await some(0, count), others: [] }
+  if (!preload && !UNITS) return some(0, count)
   const [first] = preload ? [await piece(page, preload)] : await some(0, 1)
-  if (first.response || first.rest) return { here: [first], others: [] }
+  if (first.response || first.rest) return [first]
   if (preload) [id, count] = [first.load[0], Number(first.load[1])]
-  if (UNITS !== !count) return { here: [{ response: new Response('the page defence of this site is another one now; load this page again', { status: 400 }) }] }
-  const others = some(1, UNITS ? first.units : count)
-  if (!preload) return { here: [first, ...await others], others: [] }
-  page.open++ // it has not loaded before
-  const done = () => page.open--
-  others.then(done, done)
-  return { here: [first], others }
+  if (UNITS !== !count) return [{ response: new Response('the page defence of this site is another one now; load this page again', { status: 400 }) }]
+  return [first, ...await some(1, UNITS ? first.units : count)]
 }
 
 // draw returns a number of pieces, each as likely as any other.
