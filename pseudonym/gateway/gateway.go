@@ -129,7 +129,6 @@ func (g *Gateway) Counts() Counts {
 
 // Serve relays connections until ctx ends.
 func (g *Gateway) Serve(ctx context.Context, l net.Listener) error {
-	acceptHellos(l)
 	next := make(chan net.Conn)
 	return netutil.Serve(ctx, l, func(c net.Conn) {
 		select {

@@ -1,7 +1,0 @@
-//go:build !linux
-
-package gateway
-
-import "net"
-
-func acceptHellos(net.Listener) {}
