@@ -10,9 +10,9 @@ import (
 	"heddle/internal/unsent"
 )
 
-// Shares let the connections of a client by one path share a window, since they meet at the same bottleneck. Congestion control knows single connections
-// only: when several begin to send at a time, each looks for the rate of the bottleneck on its own, and their bursts together overflow its queue. What
-// the program reads from several connections as one stream then waits for the one that lost most. The zero value is ready.
+// Shares are windows, one for each key. The connections of a client by one path have one key, since they meet at the same bottleneck. Congestion control
+// knows single connections only. When several begin to send, each looks for the rate of the bottleneck, and together they overflow its queue. If they carry
+// one stream, that waits for the connection that lost most. The zero value is ready.
 type Shares struct {
 	mu sync.Mutex
 	of map[any]*share
@@ -34,11 +34,11 @@ type share struct {
 
 // round is what happened since a time.
 type round struct {
-	began         time.Time
-	arrived       float64 // bytes
-	sent, lost    uint32  // packets
-	busiest       uint32  // the most packets of one member that arrived
-	busiestsRound time.Duration
+	began      time.Time
+	arrived    float64       // bytes
+	sent, lost uint32        // packets
+	busiest    uint32        // the most packets of one member that arrived
+	busiestRTT time.Duration // of that member
 }
 
 const (
@@ -226,7 +226,7 @@ func (s *share) look(now time.Time) {
 		}
 		arrived := f.arrived - m.flow.arrived
 		if arrived > s.round.busiest {
-			s.round.busiest, s.round.busiestsRound = arrived, f.rtt
+			s.round.busiest, s.round.busiestRTT = arrived, f.rtt
 		}
 		s.round.arrived += float64(arrived) * float64(f.segment)
 		s.round.sent += f.sent - m.flow.sent
@@ -252,5 +252,5 @@ func (s *share) learn(took time.Duration) {
 	}
 	s.rates[s.rounds%rounds] = rate
 	s.rounds++
-	s.queued = s.round.busiestsRound.Seconds() > queuedFrom*s.least.Seconds()
+	s.queued = s.round.busiestRTT.Seconds() > queuedFrom*s.least.Seconds()
 }
