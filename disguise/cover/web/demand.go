@@ -13,13 +13,10 @@ type demand struct {
 	going []*flight     // requests on the way
 	lag   time.Duration // shortest time from a request to the head of its answer
 	flow  float64       // bytes of the stream that arrived, of which those before a span count for 1/e
-	run   float64       // the same over runTime
 	at    time.Time     // of the last ones
 }
 
 const (
-	// runTime is over how long a transfer is taken to bring as much again as it brought.
-	runTime = 2 * time.Second
 	// leastAnswer is how much an answer is taken to bring soon, if it has so much room and its connection may be as fast as others.
 	leastAnswer = 96 << 10
 	// mostPadded is after how many bytes of padding in an answer the client asks for nothing ahead.
@@ -32,11 +29,6 @@ func (d *demand) span() time.Duration { return 2*d.lag + 100*time.Millisecond }
 // rate is how many bytes of the stream arrive per second.
 func (d *demand) rate(now time.Time) float64 {
 	return d.flow * math.Exp(-max(0, now.Sub(d.at).Seconds())/d.span().Seconds()) / d.span().Seconds()
-}
-
-// ran is how much a transfer that goes on brought lately.
-func (d *demand) ran(now time.Time) float64 {
-	return d.run * math.Exp(-max(0, now.Sub(d.at).Seconds())/runTime.Seconds())
 }
 
 // ahead is how much to ask for before the bridge says that it has it: what comes there until a request that leaves now is answered. Without it the bridge
@@ -101,7 +93,6 @@ func (v *visit) took(it *flight, bytes, stream int) {
 	it.arrived += min(bytes, it.carries()-it.arrived)
 	now := time.Now()
 	v.flow = v.rate(now)*v.span().Seconds() + float64(stream)
-	v.run = v.ran(now) + float64(stream)
 	v.at = now
 	if it.padded += bytes; stream > 0 {
 		it.padded = 0

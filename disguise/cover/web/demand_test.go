@@ -13,7 +13,7 @@ func arriving(t *testing.T, rate int, lag time.Duration) (v *visit, it *item, no
 	it = f.items[gallery(t, f).page.bulk[0].number]
 	v, now = f.visit, time.Now()
 	v.lag, v.at = lag, now
-	v.flow, v.run = float64(rate)*v.span().Seconds(), float64(rate)
+	v.flow = float64(rate) * v.span().Seconds()
 	return v, it, now
 }
 

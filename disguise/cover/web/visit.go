@@ -88,7 +88,7 @@ func (v *visit) leave(p *view) {
 		v.views = slices.Delete(v.views, i, i+1)
 	}
 	if len(v.views) == 0 {
-		v.held, v.flow, v.run = 0, 0, 0
+		v.held, v.flow = 0, 0
 	}
 	v.changed()
 }
@@ -134,7 +134,7 @@ func (v *visit) next(p *view, s sender, now time.Time) (out *flight, hidden []by
 		if due {
 			want = max(want, pollRoom)
 		}
-		if v.choose(p, out, up, want, next >= 0, now); out.item == nil {
+		if v.choose(p, out, up, want, next >= 0); out.item == nil {
 			return nil, nil, v.pause(p, false, next >= 0, at), nil
 		}
 		if polling {
@@ -229,7 +229,7 @@ type pause struct {
 }
 
 // choose makes a flight of what to fetch. It leaves the flight without an item if only loads help, of which one is scheduled. v.mu is held.
-func (v *visit) choose(p *view, out *flight, up, want int, scheduled bool, now time.Time) {
+func (v *visit) choose(p *view, out *flight, up, want int, scheduled bool) {
 	switch {
 	case p.page == nil:
 		v.open(p, out, want)
@@ -240,7 +240,7 @@ func (v *visit) choose(p *view, out *flight, up, want int, scheduled bool, now t
 	case v.sealed && want >= leastBulk && up == 0:
 		return
 	case !v.sealed && want >= leastBulk:
-		i := v.fitting(p, want/answersAtOnce+int(v.ran(now)))
+		i := v.fitting(p, want/answersAtOnce)
 		if p.coming == nil && (i < 0 || v.short(p)) {
 			v.open(p, out, want)
 			return
