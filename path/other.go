@@ -150,9 +150,6 @@ func (*Watch) Close() error { return nil }
 // Ask calls ask; nothing is cached on this system.
 func Ask[T any](_ any, ask func() (T, error)) (T, error) { return ask() }
 
-// AskBy is Ask.
-func AskBy[T any](_ *Watch, _ any, ask func() (T, error)) (T, error) { return ask() }
-
 // Settle does nothing, as no socket lingers on this system.
 func Settle() {}
 

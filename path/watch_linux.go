@@ -6,7 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unsafe"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -141,14 +140,13 @@ func (w *Watch) Close() error {
 func (m *machine) hear() (failed bool) {
 	var message [64]byte
 	for m.fd >= 0 {
-		// The socket does not block, so the scheduler is not told.
-		_, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(m.fd), uintptr(unsafe.Pointer(&message)), uintptr(len(message)), 0, 0, 0)
-		if errno == unix.EAGAIN {
+		_, _, err := unix.Recvfrom(m.fd, message[:], 0)
+		if errors.Is(err, unix.EAGAIN) {
 			return false
 		}
 		m.changes++
 		clear(m.answers)
-		if errno != 0 && errno != unix.ENOBUFS && errno != unix.EINTR {
+		if err != nil && !errors.Is(err, unix.ENOBUFS) && !errors.Is(err, unix.EINTR) {
 			return true
 		}
 	}
@@ -165,18 +163,7 @@ func Questions() uint64 { return questions.Load() }
 // namespace, it caches answers until a change. The question must be comparable, of a separate type per kind of question.
 // Callers share the answer and must not modify it.
 func Ask[T any](question any, ask func() (T, error)) (T, error) {
-	return remembered(watchedHere(), question, ask)
-}
-
-// AskBy is [Ask] for threads in the watch's namespace alone, of which it need not ask the kernel. A nil watch caches nothing.
-func AskBy[T any](w *Watch, question any, ask func() (T, error)) (T, error) {
-	if w == nil {
-		return remembered(nil, question, ask)
-	}
-	return remembered(w.machine, question, ask)
-}
-
-func remembered[T any](m *machine, question any, ask func() (T, error)) (T, error) {
+	m := watchedHere()
 	if m == nil {
 		questions.Add(1)
 		return ask()

@@ -55,7 +55,7 @@ func For(mediaType string) Carrier {
 	return nil
 }
 
-// Growth is about how many bytes an object of a media type grows by a payload. Where pictures hide, there is hardly anything before.
+// Growth is about how many bytes an object of a media type grows by a payload. A picture hides in pixels that are all alike before, and take almost no bytes.
 func Growth(mediaType string, payload int) int {
 	if mediaType == "image/png" {
 		return payload + payload*3/20

@@ -106,39 +106,3 @@ func TestAttach(t *testing.T) {
 		t.Error("a filter on a device that is gone was attached")
 	}
 }
-
-func TestEntries(t *testing.T) {
-	load(t)
-	type key struct{ A, B uint32 }
-	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Hash, KeySize: 8, ValueSize: 4, MaxEntries: 2, Flags: unix.BPF_F_NO_PREALLOC})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close()
-	one, two, three := key{1, 2}, key{3, 4}, key{5, 6}
-	for i, k := range []key{one, two, one} {
-		if err := Put(m, &k, new(uint32(i))); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := Put(m, &three, new(uint32)); !errors.Is(err, unix.E2BIG) {
-		t.Errorf("an entry too many: %v", err)
-	}
-	for _, k := range []key{two, two, three} {
-		if err := Delete(m, &k); err != nil {
-			t.Errorf("without %v: %v", k, err)
-		}
-	}
-	var value uint32
-	if err := m.Lookup(&one, &value); err != nil || value != 2 {
-		t.Errorf("the first is %d, %v", value, err)
-	}
-	if err := m.Lookup(&two, &value); !errors.Is(err, ebpf.ErrKeyNotExist) {
-		t.Errorf("the second is still there: %d, %v", value, err)
-	}
-	for _, err := range []error{Put(m, new(uint32), new(uint32)), Put(m, &one, new(uint64)), Delete(m, new(uint32))} {
-		if !errors.Is(err, ebpf.ErrMapIncompatible) {
-			t.Errorf("another type: %v", err)
-		}
-	}
-}

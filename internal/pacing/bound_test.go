@@ -8,7 +8,7 @@ import (
 func TestBound(t *testing.T) {
 	const rate = 1000
 	lossy := sample{delivered: rate, sent: 100, lost: 10}
-	// What a kernel says of a program that wrote little before, in round trips of a tenth of a second.
+	// The program wrote little so far, and a round trip takes a tenth of a second.
 	little := sample{rtt: time.Second / 10, least: time.Second / 10, delivered: rate, segment: 1000}
 	burst, free, queued := little, little, little
 	burst.sent, burst.lost = 60, 10

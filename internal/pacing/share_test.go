@@ -32,7 +32,7 @@ func takes(turn *Turn, bytes int) <-chan time.Duration {
 	return out
 }
 
-// Who began first writes first, unless too much of it waits in the kernel.
+// The oldest turn writes first, unless too much of its data waits in the kernel.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := fresh, fresh

@@ -11,7 +11,7 @@ import (
 // version is the first byte of an encoded State.
 const version = 2
 
-// The flags of an encoded State, in the order of MarshalBinary.
+// The flags of an encoded State.
 const (
 	flagIPv6 = 1 << iota
 	flagSACK
@@ -51,87 +51,6 @@ type head struct {
 
 var headSize = binary.Size(head{})
 
-// each visits the fields in their order. Package encoding/binary does so by reflection, which takes several times as long.
-func (h *head) each(v visitor) {
-	w := &h.Window
-	v.small(&h.Version, &h.Flags)
-	v.bytes(h.Local[:], h.Remote[:])
-	v.short(&h.LocalPort, &h.RemotePort)
-	v.long(&h.Received, &h.Sent, &h.Unsent)
-	v.short(&h.MSS)
-	v.long(&h.Timestamp)
-	v.small(&h.SendScale, &h.ReceiveScale)
-	v.long(&w.SendLast, &w.Send, &w.SendMost, &w.Receive, &w.ReceiveAt, &h.SendBuffer, &h.ReceiveBuffer)
-	v.short(&h.Idle, &h.Interval, &h.Probes)
-	v.bytes(h.Congestion[:])
-	v.long(&h.ReceiveSize, &h.SendSize)
-}
-
-type visitor interface {
-	small(...*uint8)
-	short(...*uint16)
-	long(...*uint32)
-	bytes(...[]byte)
-}
-
-type headWriter struct{ b []byte }
-
-func (w *headWriter) small(all ...*uint8) {
-	for _, v := range all {
-		w.b = append(w.b, *v)
-	}
-}
-
-func (w *headWriter) short(all ...*uint16) {
-	for _, v := range all {
-		w.b = binary.BigEndian.AppendUint16(w.b, *v)
-	}
-}
-
-func (w *headWriter) long(all ...*uint32) {
-	for _, v := range all {
-		w.b = binary.BigEndian.AppendUint32(w.b, *v)
-	}
-}
-
-func (w *headWriter) bytes(all ...[]byte) {
-	for _, v := range all {
-		w.b = append(w.b, v...)
-	}
-}
-
-type headReader struct{ b []byte }
-
-func (r *headReader) next(n int) []byte {
-	b := r.b[:n]
-	r.b = r.b[n:]
-	return b
-}
-
-func (r *headReader) small(all ...*uint8) {
-	for _, v := range all {
-		*v = r.next(1)[0]
-	}
-}
-
-func (r *headReader) short(all ...*uint16) {
-	for _, v := range all {
-		*v = binary.BigEndian.Uint16(r.next(2))
-	}
-}
-
-func (r *headReader) long(all ...*uint32) {
-	for _, v := range all {
-		*v = binary.BigEndian.Uint32(r.next(4))
-	}
-}
-
-func (r *headReader) bytes(all ...[]byte) {
-	for _, v := range all {
-		copy(v, r.next(len(v)))
-	}
-}
-
 var errEncoding = errors.New("it is no state of a TCP connection")
 
 // MarshalBinary implements [encoding.BinaryMarshaler]. It fails if the state is impossible.
@@ -143,30 +62,34 @@ func (s State) MarshalBinary() ([]byte, error) {
 		MSS: s.MSS, Timestamp: s.Timestamp, SendScale: s.SendScale, ReceiveScale: s.ReceiveScale, Window: s.Window, SendBuffer: s.SendBuffer,
 		ReceiveBuffer: s.ReceiveBuffer, Idle: s.KeepAlive.Idle, Interval: s.KeepAlive.Interval, Probes: s.KeepAlive.Probes,
 		ReceiveSize: uint32(len(s.Receive)), SendSize: uint32(len(s.Send))}
-	for i, is := range [...]bool{s.Local.Addr().Is6(), s.SACK, s.Timestamps, s.Scaling, s.NoDelay, s.KeepAlive.On} {
+	for flag, is := range s.flags() {
 		if is {
-			h.Flags |= 1 << i
+			h.Flags |= flag
 		}
 	}
 	copy(h.Local[:], s.Local.Addr().AsSlice())
 	copy(h.Remote[:], s.Remote.Addr().AsSlice())
 	copy(h.Congestion[:], s.Congestion)
-	w := headWriter{make([]byte, 0, headSize+len(s.Receive)+len(s.Send))}
-	h.each(&w)
-	return append(append(w.b, s.Receive...), s.Send...), nil
+	b, err := binary.Append(make([]byte, 0, headSize+len(s.Receive)+len(s.Send)), binary.BigEndian, h)
+	if err != nil {
+		return nil, err
+	}
+	return append(append(b, s.Receive...), s.Send...), nil
+}
+
+func (s State) flags() map[uint8]bool {
+	return map[uint8]bool{flagIPv6: s.Local.Addr().Is6(), flagSACK: s.SACK, flagTimestamps: s.Timestamps, flagScaling: s.Scaling,
+		flagNoDelay: s.NoDelay, flagKeepAlive: s.KeepAlive.On}
 }
 
 // UnmarshalBinary implements [encoding.BinaryUnmarshaler]. The queues refer to b.
 func (s *State) UnmarshalBinary(b []byte) error {
-	if len(b) < headSize {
-		return errEncoding
-	}
 	var h head
-	h.each(&headReader{b})
-	if h.Version != version || h.Flags >= flagsEnd || h.ReceiveSize > MaxQueue || h.SendSize > MaxQueue || h.Unsent > h.SendSize {
+	n, err := binary.Decode(b, binary.BigEndian, &h)
+	if err != nil || h.Version != version || h.Flags >= flagsEnd || h.ReceiveSize > MaxQueue || h.SendSize > MaxQueue || h.Unsent > h.SendSize {
 		return errEncoding
 	}
-	if b = b[headSize:]; uint64(len(b)) != uint64(h.ReceiveSize)+uint64(h.SendSize) {
+	if b = b[n:]; uint64(len(b)) != uint64(h.ReceiveSize)+uint64(h.SendSize) {
 		return errEncoding
 	}
 	v6 := h.Flags&flagIPv6 != 0

@@ -28,5 +28,5 @@ func refuse(fd int) error {
 	if p == nil {
 		return netutil.RefuseAll(fd)
 	}
-	return os.NewSyscallError("SO_ATTACH_BPF", setAt(fd, unix.SOL_SOCKET, unix.SO_ATTACH_BPF, p.FD()))
+	return os.NewSyscallError("SO_ATTACH_BPF", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ATTACH_BPF, p.FD()))
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"time"
 	"unsafe"
 
@@ -67,7 +68,7 @@ func Hold(c *net.TCPConn) (*Held, error) {
 }
 
 func acceptAll(fd int) error {
-	err := setAt(fd, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0)
+	err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0)
 	if errors.Is(err, unix.ENOENT) { // there is none
 		return nil
 	}
@@ -124,7 +125,8 @@ func same(a, b State) bool {
 
 // info returns the beginning of struct tcp_info of an established connection: state, ..., options at 5, and both scales at 6.
 func info(fd int) (b [8]byte, err error) {
-	_, err = getBytes(fd, unix.IPPROTO_TCP, unix.TCP_INFO, unsafe.Pointer(&b), unsafe.Sizeof(b))
+	n, err := unix.GetsockoptUint64(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	copy(b[:], bytesOf(&n))
 	if err == nil && b[0] != unix.BPF_TCP_ESTABLISHED {
 		err = ErrNotEstablished
 	}
@@ -174,7 +176,7 @@ func (s *State) readQueues(fd int) (err error) {
 		first  *uint32
 		bytes  *[]byte
 	}{{queueReceive, unix.SIOCINQ, &s.Received, &s.Receive}, {queueSend, unix.SIOCOUTQ, &s.Sent, &s.Send}} {
-		size, err := queued(fd, q.size)
+		size, err := unix.IoctlGetInt(fd, q.size)
 		if err != nil {
 			return err
 		}
@@ -193,7 +195,7 @@ func (s *State) readQueues(fd int) (err error) {
 		}
 		*q.first = uint32(end) - uint32(size) // the kernel has the number after the last byte
 	}
-	s.Unsent, err = queued(fd, unix.SIOCOUTQNSD)
+	s.Unsent, err = unix.IoctlGetInt(fd, unix.SIOCOUTQNSD)
 	return err
 }
 
@@ -203,11 +205,11 @@ func peek(fd, size int) ([]byte, error) {
 		return nil, nil
 	}
 	b := make([]byte, size)
-	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(size), unix.MSG_PEEK|unix.MSG_DONTWAIT, 0, 0)
-	if errno != 0 {
-		return nil, errno
+	n, _, err := unix.Recvfrom(fd, b, unix.MSG_PEEK|unix.MSG_DONTWAIT)
+	if err != nil {
+		return nil, err
 	}
-	if int(n) != size {
+	if n != size {
 		return nil, ErrBusy
 	}
 	return b, nil
@@ -216,10 +218,8 @@ func peek(fd, size int) ([]byte, error) {
 func (s *State) readOptions(fd int) error {
 	var failed error
 	number := func(level, option int) int {
-		n, err := getAt(fd, level, option)
-		if err != nil {
-			failed = err
-		}
+		n, err := unix.GetsockoptInt(fd, level, option)
+		failed = errors.Join(failed, err)
 		return n
 	}
 	s.MSS = uint16(number(unix.IPPROTO_TCP, unix.TCP_MAXSEG)) // in repair that of the peer
@@ -229,18 +229,19 @@ func (s *State) readOptions(fd int) error {
 	s.SendBuffer = uint32(number(unix.SOL_SOCKET, unix.SO_SNDBUF))
 	s.ReceiveBuffer = uint32(number(unix.SOL_SOCKET, unix.SO_RCVBUF))
 	s.NoDelay = number(unix.IPPROTO_TCP, unix.TCP_NODELAY) != 0
-	congestion, err := getString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION)
-	if s.Congestion = congestion; err != nil {
-		failed = err
-	}
+	congestion, err := unix.GetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION)
+	s.Congestion, failed = congestion, errors.Join(failed, err)
 	s.KeepAlive = KeepAlive{number(unix.SOL_SOCKET, unix.SO_KEEPALIVE) != 0, uint16(number(unix.IPPROTO_TCP, unix.TCP_KEEPIDLE)),
 		uint16(number(unix.IPPROTO_TCP, unix.TCP_KEEPINTVL)), uint16(number(unix.IPPROTO_TCP, unix.TCP_KEEPCNT))}
 	return failed
 }
 
 func (s *State) readWindow(fd int) error {
-	if _, err := getBytes(fd, unix.IPPROTO_TCP, unix.TCP_REPAIR_WINDOW, unsafe.Pointer(&s.Window), unsafe.Sizeof(s.Window)); err != nil {
-		return fmt.Errorf("TCP_REPAIR_WINDOW: %w", err)
+	size := uint32(unsafe.Sizeof(s.Window))
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.IPPROTO_TCP, unix.TCP_REPAIR_WINDOW,
+		uintptr(unsafe.Pointer(&s.Window)), uintptr(unsafe.Pointer(&size)), 0)
+	if errno != 0 {
+		return fmt.Errorf("TCP_REPAIR_WINDOW: %w", errno)
 	}
 	return nil
 }
@@ -269,7 +270,7 @@ func resume(fd int, s *State) error {
 		return err
 	}
 	// Repair ended with SO_REUSEADDR off, so that no program could listen at the port while the connection lasts.
-	if err := setAt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
 		return err
 	}
 	if err := acceptAll(fd); err != nil || s == nil {
@@ -323,14 +324,43 @@ func control(c *net.TCPConn, f func(fd int) error) error {
 	return failed
 }
 
+func set(fd, option, value int) error {
+	return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, option, value)
+}
+
+func get(fd, option int) (int, error) { return unix.GetsockoptInt(fd, unix.IPPROTO_TCP, option) }
+
 // resize sets the size of a buffer, as SO_SNDBUF and SO_RCVBUF return it: the kernel doubles what it is told.
 func resize(fd, option, size int) error {
-	if err := setAt(fd, unix.SOL_SOCKET, option, size/2); err != nil {
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, option, size/2); err != nil {
 		return err
 	}
 	// The kernel may change the size again as the connection needs it. It cannot be told so before Linux 5.14.
-	if err := setAt(fd, unix.SOL_SOCKET, unix.SO_BUF_LOCK, 0); err != nil && !errors.Is(err, unix.ENOPROTOOPT) {
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_BUF_LOCK, 0); err != nil && !errors.Is(err, unix.ENOPROTOOPT) {
 		return err
 	}
 	return nil
+}
+
+// write writes all at once, or fails.
+func write(fd int, b []byte) error {
+	for len(b) > 0 {
+		n, err := unix.Write(fd, b)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return err
+		default:
+			b = b[n:]
+		}
+	}
+	return nil
+}
+
+// sockaddr returns an address as the kernel takes it.
+func sockaddr(a netip.AddrPort) unix.Sockaddr {
+	if a.Addr().Is4() {
+		return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
+	}
+	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
 }

@@ -79,7 +79,7 @@ func (h *Held) ResumeDescriptor() (fd int, err error) {
 }
 
 // CloseDescriptor closes this process's descriptor of a connection.
-func CloseDescriptor(fd int) error { return closeAt(fd) }
+func CloseDescriptor(fd int) error { return unix.Close(fd) }
 
 // ResetDescriptor closes a connection with a reset.
 func ResetDescriptor(fd int) {
@@ -100,7 +100,7 @@ func (s State) connect(fd int, o Options) error {
 		if s.Local.Addr().Is6() {
 			level, option = unix.SOL_IPV6, unix.IPV6_TRANSPARENT
 		}
-		if err := setAt(fd, level, option, 1); err != nil {
+		if err := unix.SetsockoptInt(fd, level, option, 1); err != nil {
 			return fmt.Errorf("IP_TRANSPARENT: %w", err)
 		}
 	}
@@ -109,33 +109,30 @@ func (s State) connect(fd int, o Options) error {
 		return fmt.Errorf("TCP_MAXSEG: %w", err)
 	}
 	if s.Congestion != "" { // an observer sees by it how packets follow each other
-		if err := setString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, s.Congestion); err != nil && !errors.Is(err, unix.ENOENT) {
+		if err := unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, s.Congestion); err != nil && !errors.Is(err, unix.ENOENT) {
 			return fmt.Errorf("TCP_CONGESTION: %w", err)
 		}
 	}
 	if s.Local.Addr().Is4() { // whatever the machine does elsewhere (ip_no_pmtu_disc): an observer sees the flag
-		if err := setAt(fd, unix.SOL_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_WANT); err != nil {
+		if err := unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_WANT); err != nil {
 			return fmt.Errorf("IP_MTU_DISCOVER: %w", err)
 		}
 	}
 	if err := resize(fd, unix.SO_RCVBUFFORCE, int(s.ReceiveBuffer)); err != nil { // the largest window follows from it
 		return fmt.Errorf("SO_RCVBUFFORCE: %w", err)
 	}
-	for _, q := range []struct {
-		number int
-		first  uint32
-	}{{queueReceive, s.Received}, {queueSend, s.Sent}} {
-		if err := set(fd, unix.TCP_REPAIR_QUEUE, q.number); err != nil {
+	for queue, first := range map[int]uint32{queueReceive: s.Received, queueSend: s.Sent} {
+		if err := set(fd, unix.TCP_REPAIR_QUEUE, queue); err != nil {
 			return err
 		}
-		if err := set(fd, unix.TCP_QUEUE_SEQ, int(int32(q.first))); err != nil {
+		if err := set(fd, unix.TCP_QUEUE_SEQ, int(int32(first))); err != nil {
 			return fmt.Errorf("TCP_QUEUE_SEQ: %w", err)
 		}
 	}
-	if err := bind(fd, s.Local); err != nil {
+	if err := unix.Bind(fd, sockaddr(s.Local)); err != nil {
 		return fmt.Errorf("bind to %v: %w", s.Local, err)
 	}
-	if err := connect(fd, s.Remote); err != nil {
+	if err := unix.Connect(fd, sockaddr(s.Remote)); err != nil {
 		return fmt.Errorf("connect %v to %v: %w", s.Local, s.Remote, err)
 	}
 	return nil
@@ -143,16 +140,15 @@ func (s State) connect(fd int, o Options) error {
 
 // fill sets what the sides agreed on, and the queue of what was received.
 func (s State) fill(fd int) error {
-	options := append(make([]unix.TCPRepairOpt, 0, 4),
-		unix.TCPRepairOpt{Code: unix.TCPOPT_WINDOW, Val: uint32(s.SendScale) | uint32(s.ReceiveScale)<<16}, // also none: a new socket has the machine's
-		unix.TCPRepairOpt{Code: unix.TCPOPT_MAXSEG, Val: uint32(s.MSS)})
+	options := []unix.TCPRepairOpt{{Code: unix.TCPOPT_WINDOW, Val: uint32(s.SendScale) | uint32(s.ReceiveScale)<<16}} // also none: a new socket has the machine's
 	if s.SACK {
 		options = append(options, unix.TCPRepairOpt{Code: unix.TCPOPT_SACK_PERMITTED})
 	}
 	if s.Timestamps {
 		options = append(options, unix.TCPRepairOpt{Code: unix.TCPOPT_TIMESTAMP})
 	}
-	if err := setBytes(fd, unix.IPPROTO_TCP, unix.TCP_REPAIR_OPTIONS, unsafe.Pointer(&options[0]), uintptr(len(options))*unsafe.Sizeof(options[0])); err != nil {
+	options = append(options, unix.TCPRepairOpt{Code: unix.TCPOPT_MAXSEG, Val: uint32(s.MSS)})
+	if err := unix.SetsockoptTCPRepairOpt(fd, unix.IPPROTO_TCP, unix.TCP_REPAIR_OPTIONS, options); err != nil {
 		return fmt.Errorf("TCP_REPAIR_OPTIONS: %w", err)
 	}
 	if s.Timestamps {
@@ -182,7 +178,8 @@ func (s State) fillLast(fd int) error {
 			return err
 		}
 	}
-	if err := setBytes(fd, unix.IPPROTO_TCP, unix.TCP_REPAIR_WINDOW, unsafe.Pointer(&s.Window), unsafe.Sizeof(s.Window)); err != nil {
+	window := unsafe.String(&bytesOf(&s.Window)[0], unsafe.Sizeof(s.Window))
+	if err := unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_REPAIR_WINDOW, window); err != nil {
 		return fmt.Errorf("TCP_REPAIR_WINDOW: %w", err)
 	}
 	return nil
@@ -216,7 +213,7 @@ func (s State) keepAlive(fd int) error {
 		{unix.IPPROTO_TCP, unix.TCP_KEEPCNT, int(k.Probes)},
 		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, flag(k.On)},
 	} {
-		if err := setAt(fd, o.level, o.option, o.value); err != nil {
+		if err := unix.SetsockoptInt(fd, o.level, o.option, o.value); err != nil {
 			return err
 		}
 	}

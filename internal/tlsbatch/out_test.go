@@ -54,7 +54,7 @@ func fill(t *testing.T, c, peer net.Conn, size int, write func(func() error) err
 	}
 }
 
-// What is written together leaves at its end, by few calls, and what is written otherwise by a call for each record.
+// Together sends all records at its end, by few calls. A write without it makes a call for each record.
 func TestOutTogether(t *testing.T) {
 	c, out, under, peer := newOut(t)
 	alone := func(write func() error) error { return write() }

@@ -33,7 +33,6 @@ type Agent struct {
 	moving  sync.Map // the ends of connections that move here now, as [2]netip.AddrPort
 	sidecar ways[struct{}]
 	relayed *connlimit.Places // connections to Server
-	watch   *path.Watch       // of this machine, for Direct
 }
 
 // receiver has been told what a client said, and takes the connection when that may speak.
@@ -61,13 +60,13 @@ func (a *Agent) Serve(ctx context.Context, l net.Listener) error {
 	config := &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{a.Identity}, ClientAuth: tls.RequireAnyClientCert, VerifyConnection: only(a.Gateways)}
 	places := connlimit.NewPlaces(relays)
 	if len(a.Direct) > 0 {
-		a.watch, _ = path.NewWatch() // without it the agent asks the kernel each time
-		defer a.watch.Close()
+		watch, _ := path.NewWatch() // without it the agent asks the kernel for each connection
+		defer watch.Close()
 	}
 	a.relayed = connlimit.NewQuietPlaces(relays) // who has said its first message may be silent
 	return netutil.Serve(ctx, l, func(c net.Conn) {
 		go func() {
-			place := places.Enter(netutil.Quick(c))
+			place := places.Enter(c)
 			defer place.Close()
 			defer context.AfterFunc(ctx, func() { place.Close() })()
 			t := tls.Server(place, config)
@@ -206,7 +205,7 @@ func (p passing) begin(held *tcprepair.Held) error {
 	if err != nil {
 		return errors.Join(err, p.Close())
 	}
-	if _, err = netutil.Quick(p.UnixConn).Write([]byte{passBegin}); err != nil {
+	if _, err = p.Write([]byte{passBegin}); err != nil {
 		tcprepair.ResetDescriptor(fd)
 		return errors.Join(taken(p.UnixConn, err), p.Close())
 	}

@@ -39,7 +39,7 @@ func (a *Agent) answers(s tcprepair.State, own, peer netip.Addr) error {
 		return &errhint.Error{What: "a connection of " + s.Local.String(), Why: "this agent does not answer from that address",
 			Hint: fmt.Sprintf("direct = [%q] for the agent, or handoff:ADDRESS for tenant add", at)}
 	}
-	return answersFrom(a.watch, time.Now(), s.Local, s.Remote, own, peer)
+	return answersFrom(time.Now(), s.Local, s.Remote, own, peer)
 }
 
 // takesBy are the commands by which a machine takes packets to an address that arrive at a device. They leave out the protocols by which a machine tells its

@@ -19,7 +19,7 @@ import (
 	"heddle/path"
 )
 
-// The kernel's answers hold until it tells of a change, if there is a [path.Watch].
+// Questions for [path.Ask].
 type (
 	deviceOf  struct{ own netip.Addr }
 	rulesOf   struct{ family int }
@@ -43,25 +43,25 @@ type wayBack struct {
 }
 
 // answersFrom reports why this machine cannot answer a client from the gateway's address, or nil. The gateway's packets arrive at the device that has the address
-// own, from the address peer of the gateway's machine. A nil watch remembers nothing.
-func answersFrom(by *path.Watch, now time.Time, gateway, client netip.AddrPort, own, peer netip.Addr) error {
-	back, err := path.AskBy(by, wayBackOf{gateway, client.Addr(), own}, func() (wayBack, error) { return askWayBack(by, gateway, client, own) })
+// own, from the address peer of the gateway's machine.
+func answersFrom(now time.Time, gateway, client netip.AddrPort, own, peer netip.Addr) error {
+	back, err := path.Ask(wayBackOf{gateway, client.Addr(), own}, func() (wayBack, error) { return askWayBack(gateway, client, own) })
 	if back.byPorts {
-		back, err = askWayBack(by, gateway, client, own)
+		back, err = askWayBack(gateway, client, own)
 	}
 	if err != nil {
 		return err
 	}
-	return leavesPast(by, now, gateway.Addr(), client.Addr(), peer, back)
+	return leavesPast(now, gateway.Addr(), client.Addr(), peer, back)
 }
 
-func askWayBack(by *path.Watch, gateway, client netip.AddrPort, own netip.Addr) (back wayBack, err error) {
-	rules, err := rulesFor(by, client.Addr())
+func askWayBack(gateway, client netip.AddrPort, own netip.Addr) (back wayBack, err error) {
+	rules, err := rulesFor(client.Addr())
 	if err != nil {
 		return back, err
 	}
 	back.byPorts = slices.ContainsFunc(rules, func(r netlink.Rule) bool { return r.Sport != nil })
-	device, err := path.AskBy(by, deviceOf{own}, func() (*net.Interface, error) { return askDevice(own) })
+	device, err := path.Ask(deviceOf{own}, func() (*net.Interface, error) { return askDevice(own) })
 	if err != nil {
 		return back, err
 	}
@@ -80,9 +80,9 @@ func askWayBack(by *path.Watch, gateway, client netip.AddrPort, own netip.Addr) 
 	return back, nil
 }
 
-func rulesFor(by *path.Watch, client netip.Addr) ([]netlink.Rule, error) {
+func rulesFor(client netip.Addr) ([]netlink.Rule, error) {
 	family := nl.GetIPFamily(client.AsSlice())
-	return path.AskBy(by, rulesOf{family}, func() ([]netlink.Rule, error) { return netlink.RuleList(family) })
+	return path.Ask(rulesOf{family}, func() ([]netlink.Rule, error) { return netlink.RuleList(family) })
 }
 
 // askDevice asks which device has an address.
@@ -177,16 +177,16 @@ func end(local, remote netip.AddrPort) error {
 }
 
 // leavesPast fails if answers to a client would leave by the gateway's machine, which takes nothing that comes from its own address.
-func leavesPast(by *path.Watch, now time.Time, gateway, client, peer netip.Addr, back wayBack) error {
+func leavesPast(now time.Time, gateway, client, peer netip.Addr, back wayBack) error {
 	same := back.next == peer
 	if !same {
 		var err error
 		of := oneMachine{back.device, back.next, peer, now.Unix()}
-		if same, err = path.AskBy(by, of, of.ask); err != nil || !same {
+		if same, err = path.Ask(of, of.ask); err != nil || !same {
 			return err
 		}
 	}
-	rules, err := rulesFor(by, client)
+	rules, err := rulesFor(client)
 	if err != nil {
 		return err
 	}

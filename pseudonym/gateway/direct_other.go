@@ -7,10 +7,9 @@ import (
 	"time"
 
 	"heddle/internal/errhint"
-	"heddle/path"
 )
 
-func answersFrom(by *path.Watch, now time.Time, gateway, client netip.AddrPort, own, peer netip.Addr) error {
+func answersFrom(now time.Time, gateway, client netip.AddrPort, own, peer netip.Addr) error {
 	return CheckDirect(gateway.Addr())
 }
 

@@ -129,41 +129,14 @@ func (g *Gateway) Counts() Counts {
 
 // Serve relays connections until ctx ends.
 func (g *Gateway) Serve(ctx context.Context, l net.Listener) error {
-	next := make(chan net.Conn)
 	return netutil.Serve(ctx, l, func(c net.Conn) {
-		select {
-		case next <- c:
-		default:
-			go g.serve(ctx, c, next)
-		}
+		go func() {
+			place := g.places.Enter(c)
+			defer place.Close()
+			defer context.AfterFunc(ctx, func() { place.Close() })()
+			g.take(ctx, place)
+		}()
 	})
-}
-
-// restFor is how long a goroutine waits for another connection. A new one would have to grow its stack several times for each connection.
-const restFor = time.Second
-
-// serve serves a connection, and others that come next.
-func (g *Gateway) serve(ctx context.Context, c net.Conn, next <-chan net.Conn) {
-	rest := time.NewTimer(0)
-	defer rest.Stop()
-	for {
-		g.enter(ctx, c)
-		rest.Reset(restFor)
-		select {
-		case c = <-next:
-		case <-rest.C:
-			return
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-func (g *Gateway) enter(ctx context.Context, c net.Conn) {
-	place := g.places.Enter(c)
-	defer place.Close()
-	defer context.AfterFunc(ctx, func() { place.Close() })()
-	g.take(ctx, place)
 }
 
 var (

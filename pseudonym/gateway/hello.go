@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"slices"
 	"time"
 
 	"heddle/internal/clienthello"
@@ -66,12 +65,11 @@ const sslYes = 'S'
 func readHello(c net.Conn, patience time.Duration) (all []byte, hello clienthello.Hello, err error) {
 	_ = c.SetReadDeadline(time.Now().Add(patience))
 	defer c.SetReadDeadline(time.Time{})
-	const atOnce = 2048
+	b := make([]byte, 2048)
 	asked := false // for TLS
 	for len(all) < clienthello.Limit {
-		all = slices.Grow(all, atOnce)
-		n, err := c.Read(all[len(all) : len(all)+atOnce])
-		all = all[:len(all)+n]
+		n, err := c.Read(b)
+		all = append(all, b[:n]...)
 		if !asked && len(all) > 0 && bytes.HasPrefix(sslRequest, all) {
 			if asked = len(all) == len(sslRequest); asked {
 				all = nil

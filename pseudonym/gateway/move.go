@@ -137,9 +137,10 @@ func (m *Mover) move(ctx context.Context, c net.Conn, agents []string, of agentK
 	if err != nil {
 		return false, errStays // whoever opens it says why, once
 	}
-	until := time.Now().Add(dialFor)
+	ctx, cancel := context.WithTimeout(ctx, dialFor)
+	defer cancel()
 	for {
-		way, used, err := m.take(ctx, until, agents, of, relays)
+		way, used, err := m.take(ctx, agents, of, relays)
 		if err != nil {
 			return false, err
 		}
@@ -262,12 +263,10 @@ func (k agentKind) filter(agents []string) (some []string) {
 }
 
 // take returns a connection to an agent, and whether it was used before.
-func (m *Mover) take(ctx context.Context, until time.Time, agents []string, of agentKind, relays bool) (way net.Conn, used bool, err error) {
+func (m *Mover) take(ctx context.Context, agents []string, of agentKind, relays bool) (way net.Conn, used bool, err error) {
 	if way := m.idle.take(of); way != nil {
 		return way, true, nil
 	}
-	ctx, cancel := context.WithDeadline(ctx, until)
-	defer cancel()
 	for {
 		c, err := m.dialer.Dial(ctx, agents)
 		if err != nil {
@@ -288,7 +287,7 @@ func (m *Mover) take(ctx context.Context, until time.Time, agents []string, of a
 func (m *Mover) greet(ctx context.Context, c net.Conn, key ca.KeyID, within time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	t := tls.Client(netutil.Quick(c), &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{m.identity}, InsecureSkipVerify: true, VerifyConnection: only(key)})
+	t := tls.Client(c, &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{m.identity}, InsecureSkipVerify: true, VerifyConnection: only(key)})
 	return t, t.HandshakeContext(ctx)
 }
 

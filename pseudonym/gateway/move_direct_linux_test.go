@@ -307,14 +307,13 @@ type answering struct {
 	tenant         nstest.Namespace
 	public, client netip.AddrPort
 	ip             string // command
-	watch          *path.Watch
 	now            time.Time
 }
 
 func newAnswering(t *testing.T, in places) *answering {
 	router, tenant := nstest.New(t), nstest.New(t)
 	nstest.Link(t, nstest.End{In: tenant, Device: "net", Addrs: []string{in.site}}, nstest.End{In: router, Device: "net", Addrs: []string{in.inside}})
-	a := &answering{t, in, tenant, at(in.public, 443), at(in.from, 50000), "ip ", nil, time.Now()}
+	a := &answering{t, in, tenant, at(in.public, 443), at(in.from, 50000), "ip ", time.Now()}
 	if a.public.Addr().Is6() {
 		a.ip = "ip -6 "
 	}
@@ -323,11 +322,12 @@ func newAnswering(t *testing.T, in places) *answering {
 
 // remembers lets answers last until something changes.
 func (a *answering) remembers() {
+	var watch *path.Watch
 	a.tenant.Do(a.t, func() (err error) {
-		a.watch, err = path.NewWatch()
+		watch, err = path.NewWatch()
 		return err
 	})
-	a.t.Cleanup(func() { a.watch.Close() })
+	a.t.Cleanup(func() { watch.Close() })
 }
 
 func (a *answering) run(commands string) {
@@ -344,7 +344,7 @@ func (a *answering) run(commands string) {
 // ask fails unless the answer about a client is as wanted.
 func (a *answering) ask(client netip.AddrPort, want string) (hint string, failed error) {
 	a.tenant.Do(a.t, func() error {
-		err := answersFrom(a.watch, a.now, a.public, client, at(a.in.site, 0).Addr(), a.public.Addr())
+		err := answersFrom(a.now, a.public, client, at(a.in.site, 0).Addr(), a.public.Addr())
 		if hint = errhint.Of(err); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			failed = fmt.Errorf("%v: %v, not %q", client, err, want)
 		}

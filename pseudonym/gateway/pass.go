@@ -168,7 +168,7 @@ func taken(way *net.UnixConn, failed error) error {
 		_ = way.CloseWrite() // the sidecar waits for no more
 	}
 	answer := make([]byte, 1)
-	if _, err := io.ReadFull(netutil.Quick(way), answer); failed == nil {
+	if _, err := io.ReadFull(way, answer); failed == nil {
 		failed = err
 	}
 	switch { // a sidecar that forbids it does so before it has all

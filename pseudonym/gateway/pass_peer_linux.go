@@ -58,20 +58,6 @@ func peerGroups(fd int) []uint32 {
 	}
 }
 
-// hasEnded reports whether the other end of a way that waits has ended, or says what nobody asked for.
-func hasEnded(way *net.UnixConn) bool {
-	raw, err := way.SyscallConn()
-	if err != nil {
-		return true
-	}
-	var said [1]byte
-	var errno unix.Errno
-	err = raw.Control(func(fd uintptr) { // as [netutil.Quick]
-		_, _, errno = unix.RawSyscall6(unix.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(&said)), 1, unix.MSG_PEEK|unix.MSG_DONTWAIT, 0, 0)
-	})
-	return err != nil || errno != unix.EAGAIN
-}
-
 // inNetworkOf reports whether a socket belongs to the same network namespace as another one. The caller needs CAP_NET_ADMIN.
 func inNetworkOf(c, other net.Conn) bool {
 	a, err := networkOf(c)

@@ -11,8 +11,6 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
-
-	"heddle/internal/netutil"
 )
 
 // socketPair returns both ends of a pipe within this machine.
@@ -49,7 +47,7 @@ func connOf(fd int) (net.Conn, error) {
 
 // giveDescriptor sends a message with the descriptor of a connection.
 func giveDescriptor(way *net.UnixConn, fd int, message []byte) error {
-	sent, err := netutil.SendDescriptor(way, fd, message)
+	sent, _, err := way.WriteMsgUnix(message, unix.UnixRights(fd), nil)
 	if err != nil || sent == len(message) {
 		return err // the other end may be closed already once it has all
 	}
@@ -99,4 +97,18 @@ func descriptors(rights []byte) (all []int) {
 		}
 	}
 	return all
+}
+
+// hasEnded reports whether the other end of a way that waits has ended, or says what nobody asked for.
+func hasEnded(way *net.UnixConn) bool {
+	raw, err := way.SyscallConn()
+	if err != nil {
+		return true
+	}
+	ended := true
+	err = raw.Control(func(fd uintptr) {
+		_, _, err := unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		ended = !errors.Is(err, unix.EAGAIN)
+	})
+	return err != nil || ended
 }

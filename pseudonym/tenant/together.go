@@ -24,7 +24,7 @@ type together struct {
 	places chan struct{}
 }
 
-// togetherFrom is how much is written that way at least, in bytes. What is less leaves record by record, so that the client has the first one while others are encrypted.
+// togetherFrom is the least write, in bytes, whose records leave together. Records of a smaller one leave alone: the client gets the first one while the sidecar encrypts the next.
 const togetherFrom = largeBuffer / 2
 
 // Write implements [http.ResponseWriter].

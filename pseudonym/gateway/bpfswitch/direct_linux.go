@@ -30,10 +30,10 @@ func (s *Switch) LeadDirect(client, gateway, tenant netip.AddrPort) error {
 		return err
 	}
 	k := keyOf(client, gateway)
-	if err := bpf.Delete(s.to, &k); err != nil {
+	if err := gone(s.to.Delete(&k)); err != nil {
 		return err
 	}
-	return full(s.direct, bpf.Put(s.direct, &k, &leadDirect{Last: bpf.Monotonic(), Address: words(tenant.Addr()), Device: uint32(device)}))
+	return full(s.direct, s.direct.Put(&k, &leadDirect{Last: bpf.Monotonic(), Address: words(tenant.Addr()), Device: uint32(device)}))
 }
 
 // touchDirect is [Switch.Touch] of an entry that leads directly. s.mu is held.
@@ -65,7 +65,7 @@ func CheckDirect(tenant netip.Addr) error {
 // hops knows how packets leave this machine. It is not safe for concurrent use.
 type hops struct {
 	kernel *netlink.Handle // of the network namespace in which it was made
-	// What the kernel told of since forget.
+	// Both hold what the kernel said after the last call of forget.
 	devices map[int]netlink.Link
 	known   map[netip.Addr]hop // to an address
 }

@@ -94,8 +94,8 @@ func words(a netip.Addr) (w [4]uint32) {
 }
 
 // put makes an entry that leads to an address. One with the same key is replaced, as the client uses its port again.
-func put(m *ebpf.Map, k leadKey, to netip.AddrPort, now uint64) error {
-	return full(m, bpf.Put(m, &k, &leadEntry{Last: now, Address: words(to.Addr())}))
+func put(m *ebpf.Map, k leadKey, to netip.AddrPort) error {
+	return full(m, m.Put(&k, &leadEntry{Last: bpf.Monotonic(), Address: words(to.Addr())}))
 }
 
 func full(m *ebpf.Map, err error) error {
@@ -134,25 +134,25 @@ func (s *Switch) sweep(now uint64) error {
 	err := each(s, s.to, func(k *leadKey, e *leadEntry) error {
 		switch {
 		case old(e.Last, lead.Idle):
-			return bpf.Delete(s.to, k)
+			return gone(s.to.Delete(k))
 		case e.ended() && old(e.Last, lead.EndedFor):
 			back := leadKey{Source: e.Address, Target: k.Source, Ports: [2]uint16{k.Ports[1], k.Ports[0]}}
 			if b, err := get(s.back, back); gone(err) != nil || err == nil && !old(b.Last, lead.EndedFor) {
 				return gone(err)
 			}
-			return errors.Join(bpf.Delete(s.to, k), bpf.Delete(s.back, &back))
+			return errors.Join(gone(s.to.Delete(k)), gone(s.back.Delete(&back)))
 		}
 		return nil
 	})
 	err = errors.Join(err, each(s, s.back, func(k *leadKey, e *leadEntry) error {
 		if old(e.Last, lead.Idle) {
-			return bpf.Delete(s.back, k)
+			return gone(s.back.Delete(k))
 		}
 		return nil
 	}))
 	return errors.Join(err, each(s, s.direct, func(k *leadKey, d *leadDirect) error {
 		if old(d.Last, lead.Idle) {
-			return bpf.Delete(s.direct, k)
+			return gone(s.direct.Delete(k))
 		}
 		return nil
 	}))

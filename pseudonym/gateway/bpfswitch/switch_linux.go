@@ -182,15 +182,14 @@ func (s *Switch) Lead(client, gateway, tenant netip.AddrPort) error {
 		return err
 	}
 	to, back := keyOf(client, gateway), keyOf(tenant, client)
-	if err := bpf.Delete(s.direct, &to); err != nil {
+	if err := gone(s.direct.Delete(&to)); err != nil {
 		return err
 	}
-	now := bpf.Monotonic()
-	if err := put(s.back, back, gateway, now); err != nil {
+	if err := put(s.back, back, gateway); err != nil {
 		return err
 	}
-	if err := put(s.to, to, tenant, now); err != nil {
-		return errors.Join(err, bpf.Delete(s.back, &back))
+	if err := put(s.to, to, tenant); err != nil {
+		return errors.Join(err, gone(s.back.Delete(back)))
 	}
 	return nil
 }
