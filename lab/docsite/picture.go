@@ -15,7 +15,7 @@ const markBytes = 96
 
 // The shadow of a picture.
 const (
-	shadow = 20 // pixels
+	shadow = 12 // pixels
 	dark   = 70 // alpha beside the picture, of 255
 )
 
@@ -26,7 +26,7 @@ type format struct {
 	margin int    // of the ground around it, in pixels
 }
 
-var formats = []format{{"", 4, 48}, {"-card", 6, 48}, {"-icon", 12, 36}, {"-banner", 12, 112}}
+var formats = []format{{"", 10, 66}, {"-card", 16, 56}, {"-icon", 24, 40}, {"-banner", 16, 116}}
 
 // shot is a picture as programs for screenshots make it: on a transparent ground, with a shadow. Each answer has a mark of the visitor.
 type shot struct {

@@ -41,7 +41,7 @@ func TestTakesWhatFits(t *testing.T) {
 	f := shippedFactory(t)
 	p := gallery(t, f)
 	for _, want := range []int{1, 60_000, 100_000, 10_000_000} {
-		i := f.visit.fitting(p, want)
+		i, _ := f.visit.fitting(p, want)
 		if i < 0 {
 			t.Fatalf("nothing for %d bytes", want)
 		}
@@ -61,8 +61,31 @@ func TestTakesWhatFits(t *testing.T) {
 			left = append(left, l)
 		}
 	}
-	if p.rest = left; len(left) == 0 || f.visit.fitting(p, 100_000) >= 0 {
+	p.rest = left
+	if i, _ := f.visit.fitting(p, 100_000); len(left) == 0 || i >= 0 {
 		t.Errorf("JSON is taken for much: %d loads", len(left))
+	}
+}
+
+// Over a long link small pictures cost a connection more than another page does.
+func TestLeavesSmallPictures(t *testing.T) {
+	for _, c := range []struct {
+		lag  time.Duration
+		rate int
+		worn bool
+	}{{85 * time.Millisecond, 400_000, false}, {450 * time.Millisecond, 1_000_000, true}} {
+		v, _, _ := arriving(t, c.rate, c.lag)
+		for range 5 {
+			v.views = append(v.views, v.views[0])
+		}
+		p := v.views[0]
+		if _, worn := v.fitting(p, 1<<20); worn {
+			t.Errorf("a page with all pictures is worn at %v", c.lag)
+		}
+		p.rest = slices.DeleteFunc(p.rest, func(l part) bool { return v.items[l.number].carries() > 60_000 })
+		if i, worn := v.fitting(p, 1<<20); i < 0 || worn != c.worn {
+			t.Errorf("a page with small pictures at %v: load %d, worn %v", c.lag, i, worn)
+		}
 	}
 }
 

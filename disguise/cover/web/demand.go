@@ -14,6 +14,7 @@ type demand struct {
 	lag   time.Duration // shortest time from a request to the head of its answer
 	flow  float64       // bytes of the stream that arrived, of which those before a span count for 1/e
 	at    time.Time     // of the last ones
+	run   int           // bytes of the stream that came without a pause
 }
 
 const (
@@ -21,6 +22,10 @@ const (
 	leastAnswer = 96 << 10
 	// mostPadded is after how many bytes of padding in an answer the client asks for nothing ahead.
 	mostPadded = 20 << 10
+	// longRun is after how many bytes without a pause a stream will likely go on.
+	longRun = 2 << 20
+	// aheadShare bounds what is asked for ahead: one such part of what came without a pause. It is padding if the stream ends.
+	aheadShare = 4
 )
 
 // span is the time after which the answer to a request should be there, with most of what it can bring soon.
@@ -35,10 +40,19 @@ func (d *demand) rate(now time.Time) float64 {
 // has nothing to answer for a round trip after each answer.
 func (d *demand) ahead(now time.Time) int {
 	n := int(d.rate(now) * (3*d.lag/2 + 50*time.Millisecond).Seconds())
-	if n < leastBulk {
+	if n = min(n, d.run/aheadShare); n < leastBulk {
 		return 0
 	}
 	return n
+}
+
+// wanted is how much the answers on the way should bring: what the bridge holds, or what comes there meanwhile if that is more. While a long stream
+// goes on, it is both, so that no connection waits.
+func (d *demand) wanted(now time.Time) int {
+	if d.run > longRun {
+		return d.held + d.ahead(now)
+	}
+	return max(d.held, d.ahead(now))
 }
 
 // expected is how much the answers on the way will soon bring. Those that left long ago bring no more than what arrives anyway, since a connection
@@ -92,13 +106,16 @@ func (v *visit) took(it *flight, bytes, stream int) {
 	defer v.mu.Unlock()
 	it.arrived += min(bytes, it.carries()-it.arrived)
 	now := time.Now()
+	if v.run += stream; now.Sub(v.at) > 2*v.span() {
+		v.run = stream
+	}
 	v.flow = v.rate(now)*v.span().Seconds() + float64(stream)
 	v.at = now
 	if it.padded += bytes; stream > 0 {
 		it.padded = 0
 	}
 	if it.padded >= mostPadded { // the bridge has no more
-		v.flow = 0
+		v.flow, v.run = 0, 0
 	}
 	v.changed()
 }

@@ -13,7 +13,7 @@ func arriving(t *testing.T, rate int, lag time.Duration) (v *visit, it *item, no
 	it = f.items[gallery(t, f).page.bulk[0].number]
 	v, now = f.visit, time.Now()
 	v.lag, v.at = lag, now
-	v.flow = float64(rate) * v.span().Seconds()
+	v.flow, v.run = float64(rate)*v.span().Seconds(), rate
 	return v, it, now
 }
 
@@ -50,6 +50,40 @@ func TestAsksAhead(t *testing.T) {
 	if v.ends(one); v.asked() != 0 {
 		t.Errorf("after the answer %d bytes are asked for", v.asked())
 	}
+}
+
+// What a client asks for beyond what the bridge holds is padding if the stream ends, so a short stream gets less of it.
+func TestAsksForLittlePadding(t *testing.T) {
+	const held = 300_000
+	for _, c := range []struct{ run, want int }{{0, held}, {longRun, held}, {longRun + 1, held + 75_000}} {
+		v, _, now := arriving(t, 500_000, 50*time.Millisecond)
+		if v.held, v.run = held, c.run; v.wanted(now) > c.want || v.wanted(now) < c.want*9/10 {
+			t.Errorf("after %d bytes a client wants %d, not %d", c.run, v.wanted(now), c.want)
+		}
+	}
+	v, _, now := arriving(t, 500_000, 50*time.Millisecond)
+	if v.run = 4 * leastBulk; v.wanted(now) != leastBulk {
+		t.Errorf("after %d bytes a client wants %d", v.run, v.wanted(now))
+	}
+}
+
+// A pause ends a run of a stream.
+func TestRunEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v, it, _ := arriving(t, 500_000, 85*time.Millisecond)
+		one := &flight{item: it}
+		v.leaves(one, true, time.Now())
+		if v.took(one, 1000, 900); v.run != 500_900 {
+			t.Errorf("the run has %d bytes", v.run)
+		}
+		time.Sleep(2*v.span() + 1)
+		if v.took(one, 1000, 900); v.run != 900 {
+			t.Errorf("after a pause the run has %d bytes", v.run)
+		}
+		if v.took(one, mostPadded, 0); v.run != 0 {
+			t.Errorf("after padding the run has %d bytes", v.run)
+		}
+	})
 }
 
 // Padding shows that the bridge has no more, so nothing is asked for ahead.

@@ -106,14 +106,12 @@ func (v *visit) next(p *view, s sender, now time.Time) (out *flight, hidden []by
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	begun, known := s.met()
-	up, want := s.waiting(), v.held-v.promised(p)
+	up, want := s.waiting(), 0
 	switch {
 	case v.sealed:
-		want -= v.asked()
-	case known:
-		want += v.ahead(now) - v.expected(now)
-	default: // what is asked for as a stranger is lost
-		want = 0
+		want = v.held - v.promised(p) - v.asked()
+	case known: // what is asked for as a stranger is lost
+		want = v.wanted(now) - v.promised(p) - v.expected(now)
 	}
 	polls := v.polls(p) && len(v.going) < mostPolled
 	due := polls && !now.Before(v.poll)
@@ -240,8 +238,8 @@ func (v *visit) choose(p *view, out *flight, up, want int, scheduled bool) {
 	case v.sealed && want >= leastBulk && up == 0:
 		return
 	case !v.sealed && want >= leastBulk:
-		i := v.fitting(p, want/answersAtOnce)
-		if p.coming == nil && (i < 0 || v.short(p)) {
+		i, worn := v.fitting(p, want/answersAtOnce)
+		if p.coming == nil && (i < 0 || worn || v.short(p)) {
 			v.open(p, out, want)
 			return
 		}
@@ -258,32 +256,6 @@ func (v *visit) choose(p *view, out *flight, up, want int, scheduled bool) {
 	}
 	out.from = p.page
 	out.item = v.live(p.page, up, want)
-}
-
-// short reports whether what is left of the page will not last until the next document is there. v.mu is held.
-func (v *visit) short(p *view) bool {
-	left := 0
-	for _, l := range p.rest {
-		if slices.Contains(l.of.bulk, l.load) {
-			left++
-		}
-	}
-	return left < len(v.views)
-}
-
-// fitting returns which load of the page brings so many bytes at the least cost for each. It returns -1 if no load is worth a round trip. v.mu is held.
-func (v *visit) fitting(p *view, want int) (best int) {
-	best, least := -1, 0.0
-	for i, l := range p.rest {
-		if !slices.Contains(l.of.bulk, l.load) {
-			continue
-		}
-		it := v.items[l.number]
-		if price := float64(headersCost+roundCost+it.grown) / float64(min(it.carries(), max(want, leastBulk))); best < 0 || price < least {
-			best, least = i, price
-		}
-	}
-	return best
 }
 
 // open makes a flight of the document of the page that carries so many bytes at the least cost. A page that other views show
