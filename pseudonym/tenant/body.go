@@ -143,6 +143,9 @@ func (h *handler) pages(r *http.Response, host *page.Host) error {
 	if packs {
 		r.Header.Set("Content-Encoding", gzipped)
 	}
+	if answer, is := r.Request.Context().Value(evenKey{}).(*even); is {
+		answer.known = r.ContentLength >= 0
+	}
 	for _, key := range []string{"Content-Length", "Accept-Ranges", "Content-MD5", "Digest", "Content-Digest", "Repr-Digest"} {
 		r.Header.Del(key)
 	}

@@ -1,6 +1,7 @@
 package tenant
 
 import (
+	"bufio"
 	"compress/gzip"
 	"errors"
 	"io"
@@ -28,14 +29,20 @@ func encodings(header http.Header) {
 }
 
 // packer packs what is written, and lets it leave at once.
-type packer struct{ *gzip.Writer }
+type packer struct {
+	z   *gzip.Writer
+	out *bufio.Writer // the packer itself writes few bytes at a time
+}
 
 func newPacker(w io.Writer) packer {
-	z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // which is a level
-	return packer{z}
+	out := bufio.NewWriter(w)
+	z, _ := gzip.NewWriterLevel(out, gzip.BestSpeed) // which is a level
+	return packer{z, out}
 }
 
 func (p packer) Write(b []byte) (int, error) {
-	n, err := p.Writer.Write(b)
-	return n, errors.Join(err, p.Flush())
+	n, err := p.z.Write(b)
+	return n, errors.Join(err, p.z.Flush(), p.out.Flush())
 }
+
+func (p packer) Close() error { return errors.Join(p.z.Close(), p.out.Flush()) }

@@ -53,7 +53,6 @@ func newHandler(o Options, names *mutual.Server, hosts func(site string) bool) *
 		},
 		ModifyResponse: h.namesIn,
 		BufferPool:     newBuffers(),
-		FlushInterval:  -1, // events of the server leave at once
 		ErrorLog:       slog.NewLogLogger(o.Log.Handler(), slog.LevelWarn),
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			if u, is := r.Context().Value(uploadKey{}).(*upload); is && u.hasStopped() { // the site's server may have ended the connection first
@@ -94,8 +93,9 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if below, is := r.Context().Value(belowKey{}).(*tlsbatch.Out); is && r.ProtoMajor == 1 { // a write of HTTP/2 may wait until the client takes more
 		w = together{w, below, h.places}
 	}
-	w = final{w}
-	r = r.WithContext(context.WithValue(r.Context(), entryKey{}, e))
+	answer := newEven(final{w}, r)
+	defer answer.now() // what came of one that breaks off
+	r = r.WithContext(context.WithValue(context.WithValue(r.Context(), entryKey{}, e), evenKey{}, answer))
 	if r.ContentLength != 0 {
 		body := &upload{ReadCloser: r.Body, way: way}
 		defer body.end()
@@ -103,10 +103,11 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		r.Body = body
 	}
 	if h.hides != nil {
-		h.hides.Serve(w, r, string(e.Label))
+		h.hides.Serve(answer, r, string(e.Label))
 	} else {
-		h.to.ServeHTTP(w, r)
+		h.to.ServeHTTP(answer, r)
 	}
+	answer.end()
 }
 
 // sealed are headers by which a browser keeps the objects of a pseudonym from pages of other origins, also those that it has in its cache. Other

@@ -138,15 +138,14 @@ func TestPagesLeaveAtOnce(t *testing.T) {
 		rest := make(chan bool)
 		v := newVisit(t, Options{}, serving(t, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "text/html")
-			out, flush := io.Writer(w), func() error { return nil }
+			out := io.Writer(w)
 			if r.Header.Get("Accept-Encoding") == "gzip" {
 				w.Header().Set("Content-Encoding", "gzip")
 				z := newPacker(w)
 				defer z.Close()
-				out, flush = z, z.Flush
+				out = z
 			}
 			fmt.Fprintf(out, `<a href="//%s/">`, site)
-			flush()
 			http.NewResponseController(w).Flush()
 			<-rest
 		})).start(t)

@@ -2,14 +2,9 @@ package tenant
 
 import (
 	"bufio"
-	"context"
-	"crypto/tls"
 	"fmt"
 	"io"
-	"log/slog"
-	"net"
 	"net/http"
-	"net/netip"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -37,20 +32,8 @@ func TestSlowUploads(t *testing.T) {
 					ended <- err
 					fmt.Fprint(w, n, " ", err)
 				})
-				v := &visit{keys: newKeys(t)}
-				var err error
-				if v.Sidecar, err = newSidecar(Options{Zone: zone, Size: 10, Log: slog.New(slog.DiscardHandler), Gateways: []netip.Prefix{}, Site: site}, v, func(string) bool { return false }); err != nil {
-					t.Fatal(err)
-				}
-				l, ctx := newInside(), t.Context()
-				ctx, cancel := context.WithCancel(ctx)
-				served := make(chan error, 1)
-				go func() { served <- v.serve(ctx, pipes{l}) }()
-				raw, err := l.dial(ctx, "", "")
-				if err != nil {
-					t.Fatal(err)
-				}
-				way := tls.Client(raw, v.config("http/1.1"))
+				v := newVisit(t, Options{Site: site}, "").piped(t)
+				way := v.dial(t, "http/1.1")
 				begin := time.Now()
 				fmt.Fprintf(way, "PUT / HTTP/1.1\r\nHost: %s\r\nCookie: %s=%s\r\nContent-Length: %d\r\n\r\n", v.name, mutual.CookieName, v.Capability, c.size)
 				go func() {
@@ -72,17 +55,7 @@ func TestSlowUploads(t *testing.T) {
 				if err := <-ended; (err == nil) != (c.bytes == c.size) {
 					t.Errorf("the site's server got %v", err)
 				}
-				way.Close()
-				cancel()
-				if err := <-served; err != nil {
-					t.Error(err)
-				}
 			})
 		})
 	}
 }
-
-// pipes is a network of pipes.
-type pipes struct{ *inside }
-
-func (pipes) Addr() net.Addr { return &net.TCPAddr{} }

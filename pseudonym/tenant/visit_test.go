@@ -62,6 +62,7 @@ type visit struct {
 	at    string
 	intro string      // what a gateway says first
 	near  string      // where nginx takes clients without a gateway
+	pipes *inside     // a network in place of at, for synctest
 	gone  atomic.Bool // the pseudonym was revoked
 }
 
@@ -103,12 +104,36 @@ func (v *visit) start(t testing.TB) *visit {
 	return v
 }
 
+// pipes is a listener of [visit.piped].
+type pipes struct{ *inside }
+
+func (pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+// piped lets it run on a network of pipes.
+func (v *visit) piped(t testing.TB) *visit {
+	t.Helper()
+	v.pipes = newInside()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- v.serve(ctx, pipes{v.pipes}) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return v
+}
+
 func (v *visit) config(protocols ...string) *tls.Config {
 	return &tls.Config{ServerName: v.name, RootCAs: v.roots, Certificates: []tls.Certificate{v.client}, NextProtos: protocols}
 }
 
 // reach makes a connection to the sidecar.
 func (v *visit) reach(ctx context.Context, _, _ string) (net.Conn, error) {
+	if v.pipes != nil {
+		return v.pipes.dial(ctx, "", "")
+	}
 	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", v.at)
 	if err == nil {
 		_, err = io.WriteString(c, v.intro)
