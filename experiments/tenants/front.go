@@ -21,10 +21,11 @@ func local(s peer.Sidecar) peer.Sidecar {
 
 // front starts what serves a tenant's pseudonyms where s says. The agent leads there with some flags.
 func (w *world) front(ctx context.Context, f front, s peer.Sidecar, work string) (flags []string, err error) {
-	switch f {
-	case byNginx:
+	switch {
+	case w.way == Pass: // by a socket that only a sidecar takes
+	case f == byNginx:
 		return w.nginx(ctx, s, work)
-	case byHAProxy:
+	case f == byHAProxy:
 		if _, err := w.cloud.Sidecar(ctx, local(s)); err != nil {
 			return nil, err
 		}
@@ -57,6 +58,6 @@ func (w *world) haproxy(ctx context.Context, s peer.Sidecar, work string) (flags
 	if s.Socket != "" {
 		at = "unix:" + s.Socket
 	}
-	_, err = peer.HAProxyAt(ctx, w.in.Host(s.Host), work, at, w.way == Proxy || w.way == Handoff, inner)
+	_, err = peer.HAProxyAt(ctx, w.in.Host(s.Host), work, at, w.way == Proxy || moves(w.way), inner)
 	return []string{"--to", "proxy:" + at}, err
 }

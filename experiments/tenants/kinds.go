@@ -49,11 +49,18 @@ func Names() []string { return slices.Sorted(maps.Keys(kinds)) }
 
 // Ways to a tenant.
 const (
-	Direct  = "direct"  // without a gateway: clients know the tenant's own address
-	Proxy   = "proxy"   // the gateway relays
-	Handoff = "handoff" // the gateway hands the connection over
-	V6      = "v6"      // a switch leads packets by pseudo-addresses
+	Direct   = "direct"   // without a gateway: clients know the tenant's own address
+	Proxy    = "proxy"    // the gateway relays
+	Pass     = "fdpass"   // the gateway passes the connection to a sidecar on its machine, which relays to the tenant's server
+	Handoff  = "handoff"  // the gateway hands the connection over
+	Handoff6 = "handoff6" // the same, with IPv6
+	NFT      = "nft"      // as handoff, where rules of nftables lead the packets
+	OVS      = "ovs"      // as handoff, where a bridge of Open vSwitch leads them
+	V6       = "v6"       // a switch leads packets by pseudo-addresses
 )
 
 // Ways are all ways to a tenant.
-func Ways() []string { return []string{Direct, Proxy, Handoff, V6} }
+func Ways() []string { return []string{Direct, Proxy, Pass, Handoff, Handoff6, NFT, OVS, V6} }
+
+// moves reports whether an agent takes connections of a way over.
+func moves(way string) bool { return way == Handoff || way == Handoff6 || way == NFT || way == OVS }

@@ -176,7 +176,7 @@ func (o Options) visit(ctx context.Context, w *world, known []pseudonym) error {
 func (w *world) fetch(ctx context.Context, one pseudonym) error {
 	args := append([]string{"-sS", "--max-time", "20", "-o", filepath.Join(w.work, "fetched"), "-w", "%{http_code} %{size_download}"}, one.Files()...)
 	switch w.way {
-	case V6:
+	case V6, Handoff6:
 		args = append(args, "-6")
 	case Direct:
 		args = append(args, "-4", "--resolve", fmt.Sprintf("%s:%d:%s", one.Name, port, w.in.Host(one.tenant).Addrs()[0]))

@@ -47,7 +47,7 @@ func (w *world) start(ctx context.Context, heddle string, names []string) (err e
 	if err = errors.Join(os.Mkdir(w.root, 0o755), os.Chmod(w.work, 0o755), os.WriteFile(filepath.Join(w.root, "index.html"), page(), 0o644)); err != nil {
 		return err
 	}
-	if w.in, err = lab.Up(ctx, plan(names), lab.Options{}); err != nil {
+	if w.in, err = lab.Up(ctx, plan(w.way, names), lab.Options{}); err != nil {
 		return err
 	}
 	devices, err := peer.NewOverlay(heddle, w.work, w.in)
@@ -56,6 +56,11 @@ func (w *world) start(ctx context.Context, heddle string, names []string) (err e
 	}
 	if w.cloud, err = peer.NewCloud(ctx, devices, filepath.Join(w.work, "cloud"), lab.CloudGateway); err != nil {
 		return err
+	}
+	if w.way == OVS {
+		if err = peer.OpenVSwitch(ctx, w.in.Host("cloud"), bridge); err != nil {
+			return err
+		}
 	}
 	if err = w.cloud.Replace(w.settings()...); err != nil {
 		return err
@@ -72,8 +77,14 @@ func (w *world) start(ctx context.Context, heddle string, names []string) (err e
 }
 
 // plan is a cloud with a machine for each tenant, which may have a narrow link.
-func plan(names []string) lab.World {
-	of := lab.WithIPv6(lab.OpenCloud("tenants", names...))
+func plan(way string, names []string) lab.World {
+	if way == OVS {
+		return narrow(lab.BridgedCloud("tenants", names...))
+	}
+	return narrow(lab.WithIPv6(lab.OpenCloud("tenants", names...)))
+}
+
+func narrow(of lab.World) lab.World {
 	for i, l := range of.Links {
 		of.Links[i].MTU = kinds[l.Name].mtu
 	}
@@ -85,15 +96,31 @@ func page() []byte {
 	return []byte("<!DOCTYPE html>\n<html lang=\"en\"><head><title>A page</title></head><body>\n" + strings.Repeat("<p>Each tenant serves these words.</p>\n", 1000) + "</body></html>\n")
 }
 
+// bridge is that of [OVS].
+const bridge = "br0"
+
 // settings are those of the cloud's file.
-func (w *world) settings() []string {
+func (w *world) settings() (pairs []string) {
+	set := func(before, after string) { pairs = append(pairs, before, after) }
 	mode := w.way
-	if w.way == Direct {
+	switch {
+	case w.way == Direct:
 		mode = Proxy
+	case moves(w.way):
+		mode = Handoff
 	}
-	pairs := []string{`# gateway-mode = "auto"`, fmt.Sprintf("gateway-mode = %q", mode)}
-	if w.way == V6 {
-		pairs = append(pairs, `# v6-prefix = "2001:db8:77:1::/64"`, fmt.Sprintf("v6-prefix = %q", lab.CloudPrefix), `# v6-device = "eth0"`, `v6-device = "isp"`)
+	set(`# gateway-mode = "auto"`, fmt.Sprintf("gateway-mode = %q", mode))
+	switch w.way {
+	case V6:
+		set(`# v6-prefix = "2001:db8:77:1::/64"`, fmt.Sprintf("v6-prefix = %q", lab.CloudPrefix))
+		set(`# v6-device = "eth0"`, `v6-device = "isp"`)
+	case Handoff6:
+		set(fmt.Sprintf("gateways = [%q]", lab.CloudGateway), fmt.Sprintf("gateways = [%q, %q]", lab.CloudGateway, lab.CloudGateway6))
+	case NFT:
+		set(`# gateway-switch = "auto"`, `gateway-switch = "nft"`)
+	case OVS:
+		set(`# gateway-switch = "auto"`, `gateway-switch = "ovs"`)
+		set(`# gateway-bridge = "br0"`, fmt.Sprintf("gateway-bridge = %q", peer.BridgeSocket(w.in.Host("cloud"), bridge)))
 	}
 	return pairs
 }
@@ -125,8 +152,14 @@ func (w *world) add(ctx context.Context, number int, name string) error {
 	s := w.cloud.At(name, site(name), host.Addrs()[0])
 	s.Listen = netip.AddrPortFrom(host.Addrs()[0], port)
 	agent := netip.AddrPortFrom(host.Addrs()[0], 4444)
+	if w.way == Handoff6 {
+		agent = netip.AddrPortFrom(lab.CloudSite6(number), 4444)
+	}
 	switch w.way {
-	case Handoff:
+	case Pass:
+		s.To = "http://" + netip.AddrPortFrom(host.Addrs()[0], 80).String()
+		s.Host, s.Socket = "cloud", filepath.Join(work, "sidecar")
+	case Handoff, Handoff6, NFT, OVS:
 		s.Socket, s.Addresses = filepath.Join(work, "sidecar"), []string{"handoff:" + agent.String()}
 	case V6:
 		if err := host.Own(lab.CloudPrefix); err != nil {
@@ -138,7 +171,7 @@ func (w *world) add(ctx context.Context, number int, name string) error {
 		return err
 	}
 	flags, err := w.front(ctx, k.front, s, work)
-	if err == nil && w.way == Handoff {
+	if err == nil && moves(w.way) {
 		_, err = w.cloud.Agent(ctx, s, agent, flags...)
 	}
 	return err

@@ -19,7 +19,7 @@ import (
 
 func newTenantsCommand() *cobra.Command {
 	f := struct {
-		Ways       []string `flag:"way" help:"how clients come: some <WAYS> of direct, proxy, handoff, v6" complete:"direct proxy handoff v6" list:"commas"`
+		Ways       []string `flag:"way" help:"how clients come: some <WAYS> of direct, proxy, fdpass, handoff, handoff6, nft, ovs, v6" complete:"direct proxy fdpass handoff handoff6 nft ovs v6" list:"commas"`
 		Tenants    []string `flag:"tenant" help:"only these <TENANTS>" list:"commas"`
 		Pseudonyms int      `flag:"pseudonyms" help:"how many each tenant has"`
 		Visits     int      `flag:"visits" help:"how many are made by each pseudonym"`
@@ -40,13 +40,16 @@ nginx, Apache, Node.js, Python, PHP and Go; one has nginx in the sidecar's place
 (inplace) and one HAProxy before it (haproxy). One machine has a kernel with
 other settings (kernel), and one a link and a route with others (link). Clients
 come without a gateway (direct), by one that relays (proxy) or hands connections
-over (handoff), or by pseudo-addresses (v6). The visits of a way are in an order
-that is drawn.
+over (handoff, by IPv6 handoff6, with other switches nft and ovs), or by
+pseudo-addresses (v6). With fdpass all sidecars are on the gateway's machine,
+also of those tenants that otherwise have something else in place of one or
+before one. The visits of a way are in an order that is drawn.
 
 The first table has what tells tenants apart for sure: two have no value of it
 in common. The second has what p0f says of each. --out writes all that was read,
 also times, for the classifier of "heddle-eval tenants". Needs root, nginx,
-apache2-bin, nodejs, php-cli, python3, haproxy, curl, tshark and p0f.`,
+apache2-bin, nodejs, php-cli, python3, haproxy, curl, tshark and p0f, and for
+ovs openvswitch-switch.`,
 		Example: `  heddle lab tenants --out seen.jsonl
   heddle lab tenants --way handoff --tenant nginx,kernel,link --visits 3`,
 		Args: cobra.NoArgs,
