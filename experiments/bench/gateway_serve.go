@@ -30,8 +30,7 @@ var movedSite = netip.MustParseAddr("10.9.1.3")
 // no connection goes another way. All sites have the same nginx.
 type gatewayServers struct {
 	pseudonymServers
-	bridge  string // of Open vSwitch, which joins the cloud's networks and leads what moves; "" for none
-	serving *peer.Process
+	bridge string // of Open vSwitch, which joins the cloud's networks and leads what moves; "" for none
 }
 
 // start starts what the wanted ways need, and says how to go each way.
@@ -59,13 +58,17 @@ func (g *gatewayServers) start(ctx context.Context, wanted []string) error {
 	if g.serving, err = g.cloud.Serve(ctx); err != nil {
 		return err
 	}
-	g.own = map[string]peer.Pseudonym{}
 	for _, add := range []func(context.Context, []string) error{g.addRelayed, g.addPassed, g.addMoved, g.addDirect, g.addLed, g.startRelays} {
 		if err := add(ctx, wanted); err != nil {
 			return err
 		}
 	}
-	return g.await(ctx, wanted)
+	for _, name := range wanted {
+		if err := g.await(ctx, name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // startBridge joins the cloud's networks.
@@ -78,21 +81,6 @@ func (g *gatewayServers) startBridge(ctx context.Context) error {
 		return err
 	}
 	return g.cloud.Replace(`# gateway-switch = "auto"`, `gateway-switch = "ovs"`, `# gateway-bridge = "br0"`, fmt.Sprintf("gateway-bridge = %q", peer.BridgeSocket(cloud, g.bridge)))
-}
-
-// add adds a site with a sidecar to the cloud, and returns the way to it but for what dials.
-func (g *gatewayServers) add(ctx context.Context, s peer.Sidecar) (way, error) {
-	if _, err := g.cloud.Add(ctx, s); err != nil {
-		return way{}, err
-	}
-	own, err := g.cloud.Get(ctx, "client", s.Site)
-	if err != nil {
-		return way{}, err
-	}
-	g.own[s.Site] = own
-	w, err := g.visit(own)
-	w.dial, w.controller = g.to(netip.AddrPortFrom(lab.CloudGateway, 443)), g.serving.PID()
-	return w, err
 }
 
 // addRelayed adds the site of a gateway that relays, of relays in its place, and of none.
@@ -130,13 +118,8 @@ func (g *gatewayServers) addPassed(ctx context.Context, wanted []string) (err er
 
 // addMoved adds the site with an agent.
 func (g *gatewayServers) addMoved(ctx context.Context, wanted []string) (err error) {
-	if !slices.Contains(wanted, wayHandoff) {
-		return nil
-	}
-	s, agent := g.site(wayHandoff, "site"), netip.AddrPortFrom(movedSite, agentPort)
-	s.Socket, s.Addresses = filepath.Join(g.work, "moved"), []string{"handoff:" + agent.String()}
-	if g.ways[wayHandoff], err = g.add(ctx, s); err == nil {
-		_, err = g.cloud.Agent(ctx, s, agent)
+	if slices.Contains(wanted, wayHandoff) {
+		g.ways[wayHandoff], err = g.addAgent(ctx, g.site(wayHandoff, "site"), wayHandoff, netip.AddrPortFrom(movedSite, agentPort))
 	}
 	return err
 }
@@ -149,11 +132,7 @@ func (g *gatewayServers) addDirect(ctx context.Context, wanted []string) (err er
 	if err := g.Host("site").AnswerPast(ctx, lab.CloudGateway); err != nil {
 		return err
 	}
-	s, agent := g.site(wayPast, "site"), netip.AddrPortFrom(movedSite, directPort)
-	s.Socket, s.Addresses = filepath.Join(g.work, "direct"), []string{"handoff-direct:" + agent.String()}
-	if g.ways[wayPast], err = g.add(ctx, s); err == nil {
-		_, err = g.cloud.Agent(ctx, s, agent, "--direct", lab.CloudGateway.String())
-	}
+	g.ways[wayPast], err = g.addAgent(ctx, g.site(wayPast, "site"), wayPast, netip.AddrPortFrom(movedSite, directPort), "--direct", lab.CloudGateway.String())
 	return err
 }
 
@@ -216,18 +195,4 @@ func (g *gatewayServers) pseudoAddress(ctx context.Context, name string) (netip.
 		}
 	}
 	return netip.Addr{}, fmt.Errorf("%s has no pseudo-address", name)
-}
-
-// await waits until each way leads to its site: the gateway learns of sites a little later.
-func (g *gatewayServers) await(ctx context.Context, wanted []string) error {
-	for _, name := range wanted {
-		err := g.serving.Await(ctx, func() error {
-			_, err := g.ways[name].fetch(ctx, smallest)
-			return err
-		})
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-	}
-	return nil
 }

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"fmt"
@@ -74,10 +75,8 @@ func (p *pseudonymServers) addBrowsers(ctx context.Context, wanted []string) err
 				return err
 			}
 		}
-		own := p.own[pseudonymName]
-		if name == wayDefence {
-			own = p.own[pseudonymDefended]
-		}
+		w := p.ways[name]
+		own := cmp.Or(w.own, p.ways[wayGateway].own) // nobody asks for it where there is none
 		certificate, key, url := own.Certificate(), own.Key(), own.To("/"+pageName)
 		switch name {
 		case wayHTTPS:
@@ -93,7 +92,6 @@ func (p *pseudonymServers) addBrowsers(ctx context.Context, wanted []string) err
 		if err := u.Own(ctx, certificate, key); err != nil {
 			return err
 		}
-		w := p.ways[name]
 		w.load = func(ctx context.Context, times int) ([]float64, error) { return p.load(ctx, u, url, times) }
 		p.ways[name] = w
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"net"
 	"net/netip"
 	"net/url"
@@ -34,6 +35,7 @@ type way struct {
 	slow  bool   // fetch less
 	// pieces is how many pieces of an object the page defence's Service Worker fetches at most, 0 without it.
 	pieces int
+	own    peer.Pseudonym
 	// controller is the id of the process that leads connections, 0 for none.
 	controller int
 	// load loads the page in a browser with an empty cache so many times, and returns how long each load took, in milliseconds.
@@ -45,9 +47,10 @@ type pseudonymServers struct {
 	*stage
 	ways  map[string]way
 	cloud *peer.Cloud
+	// serving is the cloud's process.
+	serving *peer.Process
 	// certificate and key are files of a client of nginx, and server is that of nginx's certificate.
 	certificate, key, server string
-	own                      map[string]peer.Pseudonym // by site
 }
 
 // start starts the site's nginx, a cloud, the sidecars, and what else the wanted ways need, and says how to go each way.
@@ -120,33 +123,13 @@ func (p *pseudonymServers) startCloud(ctx context.Context, wanted []string) erro
 	if err != nil {
 		return err
 	}
-	if p.cloud, err = peer.StartCloud(ctx, devices, filepath.Join(p.work, "cloud"), lab.CloudGateway); err != nil {
+	if p.cloud, err = peer.NewCloud(ctx, devices, filepath.Join(p.work, "cloud"), lab.CloudGateway); err != nil {
 		return err
 	}
-	if _, err := p.cloud.Add(ctx, p.cloud.At("site", pseudonymName, pseudonymSite)); err != nil {
+	if p.serving, err = p.cloud.Serve(ctx); err != nil {
 		return err
 	}
-	sites := []string{pseudonymName}
-	if slices.Contains(wanted, wayDefence) {
-		sidecar := p.cloud.At("defended", pseudonymDefended, p.Host("defended").Addrs()[0], "--defence", "pieces")
-		sidecar.To = "http://" + netip.AddrPortFrom(pseudonymSite, 80).String() // the same server
-		if _, err := p.cloud.Add(ctx, sidecar); err != nil {
-			return err
-		}
-		sites = append(sites, pseudonymDefended)
-	}
-	p.own = map[string]peer.Pseudonym{}
-	for _, site := range sites {
-		if p.own[site], err = p.cloud.Get(ctx, "client", site); err != nil {
-			return err
-		}
-	}
-	return p.addWays()
-}
-
-// addWays adds those by a pseudonym.
-func (p *pseudonymServers) addWays() error {
-	w, err := p.visit(p.own[pseudonymName])
+	w, err := p.add(ctx, p.cloud.At("site", pseudonymName, pseudonymSite))
 	if err != nil {
 		return err
 	}
@@ -156,14 +139,74 @@ func (p *pseudonymServers) addWays() error {
 		w.dial = p.to(at)
 		p.ways[name] = w
 	}
-	if own, has := p.own[pseudonymDefended]; has {
-		if w, err = p.visit(own); err != nil {
+	return p.addOthers(ctx, wanted)
+}
+
+// addOthers adds the sites beside the first one. Their sidecars are on a machine of their own, before the same server.
+func (p *pseudonymServers) addOthers(ctx context.Context, wanted []string) error {
+	inside := p.Host("defended").Addrs()[0]
+	for i, name := range []string{wayDefence, wayHandoff, wayMovedDefence} {
+		if !slices.Contains(wanted, name) {
+			continue
+		}
+		s, pieces := p.cloud.At("defended", name+".example", inside), 0
+		s.To = "http://" + netip.AddrPortFrom(pseudonymSite, 80).String()
+		if name != wayHandoff {
+			s.Flags, pieces = append(s.Flags, "--defence", "pieces"), paperPieces
+		}
+		add := p.add
+		if name != wayDefence {
+			add = func(ctx context.Context, s peer.Sidecar) (way, error) {
+				return p.addAgent(ctx, s, wayHandoff, netip.AddrPortFrom(inside, agentPort+uint16(i)))
+			}
+		}
+		w, err := add(ctx, s)
+		if err != nil {
 			return err
 		}
-		w.dial, w.pieces = p.to(netip.AddrPortFrom(lab.CloudGateway, 443)), paperPieces
-		p.ways[wayDefence] = w
+		w.pieces = pieces
+		p.ways[name] = w
+		if err := p.await(ctx, name); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// add adds a site with a sidecar to the cloud, and returns the way to it by the gateway.
+func (p *pseudonymServers) add(ctx context.Context, s peer.Sidecar) (w way, err error) {
+	if _, err := p.cloud.Add(ctx, s); err != nil {
+		return w, err
+	}
+	own, err := p.cloud.Get(ctx, "client", s.Site)
+	if err != nil {
+		return w, err
+	}
+	w, err = p.visit(own)
+	w.dial, w.controller = p.to(netip.AddrPortFrom(lab.CloudGateway, 443)), p.serving.PID()
+	return w, err
+}
+
+// addAgent is add for a site that only an agent leads to, whose kind of address is handoff or handoff-direct.
+func (p *pseudonymServers) addAgent(ctx context.Context, s peer.Sidecar, kind string, agent netip.AddrPort, flags ...string) (way, error) {
+	s.Socket, s.Addresses = filepath.Join(p.work, s.Site), []string{kind + ":" + agent.String()}
+	w, err := p.add(ctx, s)
+	if err == nil {
+		_, err = p.cloud.Agent(ctx, s, agent, flags...)
+	}
+	return w, err
+}
+
+// await waits until a way leads to its site: the gateway learns of sites a little later.
+func (p *pseudonymServers) await(ctx context.Context, name string) error {
+	err := p.serving.Await(ctx, func() error {
+		_, err := p.ways[name].fetch(ctx, smallest)
+		return err
+	})
+	if err != nil {
+		err = fmt.Errorf("%s: %w", name, err)
+	}
+	return err
 }
 
 // paperPieces is how many pieces the strategy of the paper draws at most.
@@ -171,6 +214,7 @@ const paperPieces = 3
 
 // visit is a way to the site of a pseudonym, without what dials.
 func (p *pseudonymServers) visit(own peer.Pseudonym) (w way, err error) {
+	w.own = own
 	if w.tls, err = clientTLS(own.Name, p.cloud.Root(), own.Certificate(), own.Key()); err != nil {
 		return w, err
 	}
@@ -183,7 +227,7 @@ func (p *pseudonymServers) visit(own peer.Pseudonym) (w way, err error) {
 
 // startRelays starts the relays that are not Heddle's.
 func (p *pseudonymServers) startRelays(ctx context.Context, wanted []string) error {
-	relay := peer.Relay{Name: p.own[pseudonymName].Name, To: netip.AddrPortFrom(pseudonymSite, peer.SidecarPort), Work: p.work}
+	relay := peer.Relay{Name: p.ways[wayNginx].own.Name, To: netip.AddrPortFrom(pseudonymSite, peer.SidecarPort), Work: p.work}
 	for _, r := range []struct {
 		way  string
 		port uint16

@@ -20,10 +20,12 @@ how many pages a second they get (pages).
 
 The ways are nginx that asks for a client's certificate (mtls), to which fetches
 are relative; nginx that does not (https), to which pages are relative; a
-sidecar before nginx (sidecar); and a gateway before the sidecar (gateway),
-which is the whole way of a pseudonym. HAProxy and nginx in place of the gateway
-relay to the same sidecar by the server name (haproxy, nginx). With the page
-defence the sidecar has the strategy pieces, that of the paper (defence). Tor is
+sidecar before nginx (sidecar); and a gateway before the sidecar, which is the
+whole way of a pseudonym, and which relays (gateway) or hands connections over
+to the sidecar's machine as the paper's does (handoff, for pages). HAProxy and
+nginx in place of the gateway relay to the same sidecar by the server name
+(haproxy, nginx). With the page defence the sidecar has the strategy pieces,
+that of the paper, behind either gateway (defence, defence-handoff). Tor is
 Debian's, by three relays of a private network on this machine, to nginx (tor).
 
 Other links have no limit, so the figures are of processors: client, cloud, site
