@@ -71,13 +71,14 @@ func TestFailures(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
+	long := strings.Repeat("y", 1<<20) // more than a pipe holds
 	web := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/" {
 			http.NotFound(w, r)
 			return
 		}
 		w.Header().Set("Content-Type", "text/html")
-		_, _ = w.Write([]byte(`<!doctype html><link rel="icon" href="data:,"><p class="a">Text<img src="/none.png?` + strings.Repeat("x", 50) + `"><script>console.error('said'); throw new Error('thrown')</script>`))
+		_, _ = w.Write([]byte(`<!doctype html><link rel="icon" href="data:,"><p class="a">Text<img src="/none.png?` + strings.Repeat("x", 50) + `"><script>console.error('said'); throw new Error('thrown')</script><p>` + long))
 	})}
 	go web.Serve(l) //nolint:errcheck // Close ends it
 	t.Cleanup(func() { web.Close() })
@@ -91,9 +92,9 @@ func TestFailures(t *testing.T) {
 			t.Errorf("%q is not among %q", want, got)
 		}
 	}
-	for _, want := range []string{"\nP class x\n", "\nIMG src 0x0\n", "\nText"} {
+	for _, want := range []string{"\nP class x\n", "\nIMG src 0x0\n", "\nText", long} {
 		if !strings.Contains(seen[0].Shape, want) {
-			t.Errorf("%q is not in %q", want, seen[0].Shape)
+			t.Errorf("%.40q is not in %.400q", want, seen[0].Shape)
 		}
 	}
 }

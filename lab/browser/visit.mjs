@@ -1,7 +1,7 @@
 // Visits pages with Chromium and says of each, one JSON object a line, what came of it. The order is JSON on stdin:
 // {executable, args, order: {timeout (ms), patience (ms), until, wants: [n, ...], shape, contexts: [[url, ...], ...]}}. Pages of one context follow one another and share its
 // connections; contexts run one after the other.
-import { readFileSync, writeSync } from 'node:fs'
+import { readFileSync } from 'node:fs'
 import { chromium } from 'playwright-core'
 
 const { executable, args, order } = JSON.parse(readFileSync(0, 'utf8'))
@@ -11,11 +11,16 @@ try {
     const context = await browser.newContext()
     const page = await context.newPage()
     page.setDefaultTimeout(order.timeout)
-    for (const [i, url] of urls.entries()) writeSync(1, JSON.stringify(await visit(page, url, order.wants?.[i] ?? order.wants?.at(-1) ?? 0)) + '\n')
+    for (const [i, url] of urls.entries()) await print(await visit(page, url, order.wants?.[i] ?? order.wants?.at(-1) ?? 0))
     await context.close()
   }
 } finally {
   await browser.close()
+}
+
+// print waits until all is written: a pipe takes a part of a long line at once.
+function print(seen) {
+  return new Promise((done) => process.stdout.write(JSON.stringify(seen) + '\n', done))
 }
 
 async function visit(page, url, wants) {
