@@ -229,7 +229,7 @@ func (v *visit) get2(c io.ReadWriter, accepts string, begin func()) (content []b
 	}
 }
 
-// What a server does not go on with leaves in time, and at once if its answer has no length. So do headers, also before anything else.
+// A server stops in the middle of an answer. The client gets what came within lateFor, and at once if the answer has no length. The same holds for headers.
 func TestNothingWaitsForLong(t *testing.T) {
 	const all = 1000
 	for _, protocol := range protocols {
@@ -282,7 +282,7 @@ func TestNothingWaitsForLong(t *testing.T) {
 	}
 }
 
-// What came of an answer that breaks off arrives, and the client learns that it is not whole.
+// An answer breaks off. The client gets all that came, and learns that it is not whole.
 func TestAnswersThatBreakOff(t *testing.T) {
 	text := strings.Repeat("<p>", evenBlock/2)
 	for _, protocol := range protocols {

@@ -52,7 +52,7 @@ func TestAsksAhead(t *testing.T) {
 	}
 }
 
-// What a client asks for beyond what the bridge holds is padding if the stream ends, so a short stream gets less of it.
+// A client asks for little beyond what the bridge holds while a stream is short. If the stream ends, that is padding.
 func TestAsksForLittlePadding(t *testing.T) {
 	const held = 300_000
 	for _, c := range []struct{ run, want int }{{0, held}, {longRun, held}, {longRun + 1, held + 75_000}} {
@@ -82,6 +82,10 @@ func TestRunEnds(t *testing.T) {
 		}
 		if v.took(one, mostPadded, 0); v.run != 0 {
 			t.Errorf("after padding the run has %d bytes", v.run)
+		}
+		v.took(one, 1000, 900)
+		if v.leave(v.views[0]); v.run != 0 {
+			t.Errorf("after the last connection the run has %d bytes", v.run)
 		}
 	})
 }

@@ -88,7 +88,7 @@ func (v *visit) leave(p *view) {
 		v.views = slices.Delete(v.views, i, i+1)
 	}
 	if len(v.views) == 0 {
-		v.held, v.flow = 0, 0
+		v.held, v.flow, v.run = 0, 0, 0
 	}
 	v.changed()
 }
